@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions, Reason, Seconds
 from kilonova.cli.output import Columns, Long, print_lines, print_list, print_outcome, print_record
 from kilonova.cli.times import duration, moment
+from kilonova.domain.json import JsonObject
 
 app = App(name="ha", help="Failure watch: status, disarm, arm.")
 
@@ -63,7 +64,7 @@ def arm(*, login: CloudOptions = DEFAULT_LOGIN) -> None:
     _change({"action": "arm"}, login)
 
 
-def _change(body: dict[str, Any], login: CloudOptions) -> None:
+def _change(body: JsonObject, login: CloudOptions) -> None:
     found = login.cloud().post("/ha", body)["ha"]
     print_outcome([_sentence(found)], found, login.form)
 

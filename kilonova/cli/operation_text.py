@@ -2,72 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.cli.times import duration, moment
+from kilonova.domain.answers import InterventionAnswer, OperationAnswer, StepAnswer
+from kilonova.domain.json import as_object, as_text
 
 CANCELLED = "cancelled"
 NAMED = ("failed", "impossible", "refused", "spared", "not_begun", "elsewhere")  # of an account: by server, why
 
 
-def state_of(operation: dict[str, Any]) -> str:
+def state_of(operation: OperationAnswer) -> str:
     """The state for people. `undone` in the journal is a failure: of a create, with a server in ERROR to show for it;
     of anything else, with the server as it was before."""
     state, error = str(operation["state"]), operation["error"]
-    if state != "undone" or (error or {}).get("code") == CANCELLED:
+    if state != "undone" or (error is not None and error["code"] == CANCELLED):
         return state
     return "failed" if operation["operation"] == "create" else "failed, undone"
 
 
-def note_of(operation: dict[str, Any]) -> str:
+def note_of(operation: OperationAnswer) -> str:
     """What to know beside the state: what it waits for, why it failed, or what became of a whole host."""
     if operation["waiting_for"]:
         return f"waiting for {operation['waiting_for']}"
-    account = str((operation["account"] or {}).get("sentence", ""))
+    account = as_text((operation["account"] or {}).get("sentence"))
     if operation["error"]:  # cancelled half-way, it still says what was moved
         why = str(operation["error"]["message"])
         return f"{why.rstrip('.')}; {account}" if account else why
     return f"superseded by {operation['superseded_by']}" if operation["superseded_by"] else account
 
 
-def account_lines(operation: dict[str, Any]) -> list[str]:
+def account_lines(operation: OperationAnswer) -> list[str]:
     """Every server that an operation about whole hosts has not moved, or not as planned, and why."""
     account = operation["account"] or {}
     return [
-        f"{server}: {kind.replace('_', ' ')}: {why}" for kind in NAMED for server, why in account.get(kind, {}).items()
+        f"{server}: {kind.replace('_', ' ')}: {why}"
+        for kind in NAMED
+        for server, why in as_object(account.get(kind)).items()
     ]
 
 
-def took(operation: dict[str, Any]) -> float | None:
+def took(operation: OperationAnswer) -> float | None:
     ended = operation["ended_at"]
     return None if ended is None else ended - operation["created_at"]
 
 
-def title(operation: dict[str, Any]) -> str:
+def title(operation: OperationAnswer) -> str:
     server = f" of server {operation['server']}" if operation["server"] else ""
     return f"{operation['operation']}{server}: {operation['state']}"
 
 
-def outcome(operation: dict[str, Any]) -> str:
+def outcome(operation: OperationAnswer) -> str:
     """The last line about an operation that has ended."""
     seconds, note = took(operation) or 0.0, note_of(operation)
     what = operation["operation"] + (f" of server {operation['server']}" if operation["server"] else "")
     return f"{what}: {state_of(operation)} after {duration(seconds)}" + (f": {note}" if note else "")
 
 
-def step_line(step: dict[str, Any]) -> str:
+def step_line(step: StepAnswer) -> str:
     problem = f"  {step['error']['message']}" if step["error"] else ""
     host = step["on"] or "-"  # which one is for administrators
     name = f"undo {step['name']}" if step["way"] == "undo" else step["name"]
     return f"  {step['ordinal']:>4} {name:<32} {host:<12} {step['state']}{problem}"
 
 
-def step_took(step: dict[str, Any]) -> float | None:
+def step_took(step: StepAnswer) -> float | None:
     began = step["taken_at"] or step["created_at"]
     return None if step["ended_at"] is None else step["ended_at"] - began
 
 
-def children_of(operation: dict[str, Any]) -> str:
+def children_of(operation: OperationAnswer) -> str:
     """How far an operation about whole hosts is; empty: it is not about whole hosts, or not planned yet."""
     progress = operation.get("progress")
     if not progress:
@@ -78,6 +80,6 @@ def children_of(operation: dict[str, Any]) -> str:
     return f"{counts['done']} of {counts['planned']} servers done, {counts['running']} running{failed}; {moved}"
 
 
-def intervention(one: dict[str, Any]) -> str:
+def intervention(one: InterventionAnswer) -> str:
     reason = f": {one['reason']}" if one["reason"] else ""
     return f"{one['verb']} by {one['by']} at {moment(one['created_at'])}{reason}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import urlencode
 
 from cyclopts import App, Parameter
@@ -24,6 +24,7 @@ from kilonova.cli.output import (
     At,
     Columns,
     Long,
+    Record,
     Took,
     print_lines,
     print_list,
@@ -32,13 +33,18 @@ from kilonova.cli.output import (
     print_table,
 )
 from kilonova.cli.rest import Cloud, segment
+from kilonova.domain.answers import OperationAnswer, StepAnswer, WholeOperation
 from kilonova.domain.errors import Refused
 
 app = App(name="op", help="Operations of a running cloud: list, show, watch, cancel, resume, abandon.")
 
 
-def _took(one: Any) -> Took | None:
-    seconds = took(one)
+def _operation(record: Record) -> OperationAnswer:
+    return cast(OperationAnswer, record)
+
+
+def _took(record: Record) -> Took | None:
+    seconds = took(_operation(record))
     return None if seconds is None else Took(seconds)
 
 
@@ -46,21 +52,21 @@ COLUMNS: Columns = {
     "id": "id",
     "operation": "operation",
     "server": "server",
-    "state": lambda one: state_of(dict(one)),
+    "state": lambda one: state_of(_operation(one)),
     "asked": lambda one: At(one["created_at"]),
     "took": _took,
-    "note": lambda one: Long(note_of(dict(one))),
+    "note": lambda one: Long(note_of(_operation(one))),
 }
 FIELDS: Columns = {
     **COLUMNS,
-    "note": lambda one: note_of(dict(one)),
+    "note": lambda one: note_of(_operation(one)),
     "destination": "destination",
     "past its point of no return": "past_no_return",
     "parent": "parent",
     "asked by": "asked_by",
     "request": "request_id",
     "ended": "ended_at",
-    "progress": lambda one: children_of(dict(one)),
+    "progress": lambda one: children_of(_operation(one)),
 }
 OperationOrServer = Annotated[
     str, Parameter(help="Id of an operation, or name or id of a server: its newest operation.")
@@ -84,7 +90,7 @@ def list_(
     print_list(cloud.get(f"/operations?{query}")["operations"], COLUMNS, login.form)
 
 
-def find_operation(cloud: Cloud, given: str) -> dict[str, Any]:
+def find_operation(cloud: Cloud, given: str) -> WholeOperation:
     """By id, or the newest one of a server by its name or id."""
     try:
         return _shown(cloud, given)
@@ -100,8 +106,8 @@ def find_operation(cloud: Cloud, given: str) -> dict[str, Any]:
     return _shown(cloud, newest["id"])
 
 
-def _shown(cloud: Cloud, operation: str) -> dict[str, Any]:
-    shown: dict[str, Any] = cloud.get(f"/operations/{segment(operation)}")["operation"]
+def _shown(cloud: Cloud, operation: str) -> WholeOperation:
+    shown: WholeOperation = cloud.get(f"/operations/{segment(operation)}")["operation"]
     return shown
 
 
@@ -121,7 +127,7 @@ def show(operation: OperationOrServer, /, *, login: CloudOptions = DEFAULT_LOGIN
     print_table(STEP_HEADERS, [_step(step) for step in shown["steps"]])
 
 
-def _step(step: dict[str, Any]) -> list[Any]:
+def _step(step: StepAnswer) -> list[Any]:
     name = f"undo {step['name']}" if step["way"] == "undo" else step["name"]
     seconds, problem = step_took(step), step["error"]
     began = At(step["taken_at"] or step["created_at"])

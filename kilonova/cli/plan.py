@@ -17,6 +17,7 @@ from kilonova.cli.asking import show_plan
 from kilonova.cli.names import flavor_id, host_name, image_id, network_id, server_id
 from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, JsonObject, as_text
 from kilonova.domain.plans import PLANS, SERVER, Plan
 
 WORDS_FOR_NETWORKS = ("auto", "none")
@@ -63,7 +64,7 @@ def create(
     if body is not None:
         return show_plan(cloud, {"operation": "create", **_read(body)}, login)
     hints = _hints(hint or [])
-    server: dict[str, Any] = {"name": "planned", "flavorRef": flavor_id(cloud, flavor), "min_count": count}
+    server: dict[str, Json] = {"name": "planned", "flavorRef": flavor_id(cloud, flavor), "min_count": count}
     server["imageRef"] = image_id(cloud, image) if image else ""
     networks = network or ["none"]
     one_word = len(networks) == 1 and networks[0] in WORDS_FOR_NETWORKS
@@ -81,8 +82,8 @@ def _command(operation: str, plan: Plan) -> Callable[..., int]:
         if not subjects:
             raise Refused("usage", f"name at least one {plan.on}")
         cloud = login.cloud()
-        given: dict[str, Any] = {name: value for name, value in fields.items() if value}
-        given |= {name: find(cloud, given[name]) for name, find in BY_NAME.items() if name in given}
+        given: dict[str, Json] = {name: value for name, value in fields.items() if value}
+        given |= {name: find(cloud, as_text(given[name])) for name, find in BY_NAME.items() if name in given}
         ids = [(server_id if plan.on == SERVER else host_name)(cloud, one) for one in subjects]
         about = {plan.several: ids} if plan.several else {plan.on: ids[0]}
         return show_plan(cloud, {"operation": operation, **about, **given}, login)
@@ -125,7 +126,7 @@ for _operation, _plan in PLANS.items():
         app.command(_command(_operation, _plan), name=_plan.command)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> JsonObject:
     try:
         found = json.loads(file.read_text())
     except (OSError, ValueError) as why:
@@ -135,7 +136,7 @@ def _read(file: Path) -> dict[str, Any]:
     return found
 
 
-def _hints(given: list[str]) -> dict[str, Any]:
+def _hints(given: list[str]) -> JsonObject:
     found: dict[str, list[str]] = {}
     for hint in given:
         name, equals, value = hint.partition("=")

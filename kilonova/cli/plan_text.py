@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from kilonova.cli.layout import GAP, folded, widths_of
 from kilonova.cli.output import to_yaml, with_times
+from kilonova.cli.plan_answers import (
+    CopiesText,
+    CreatePlan,
+    DiskText,
+    GonePlan,
+    HostsPlan,
+    MisfitText,
+    MoveText,
+    OutlookText,
+    PortText,
+    ProblemText,
+    ProofText,
+    QuotaText,
+    ServerPlan,
+    ServerText,
+    VolumeText,
+)
 from kilonova.cli.times import duration
+from kilonova.domain.json import JsonObject, as_object
 from kilonova.domain.visible import visible
 from kilonova.scheduler.report import decision_lines
 
 MOVE_HEADERS = ("server", "name", "from", "to", "disks")
 
 
-def lines(plan: dict[str, Any]) -> list[str]:
+def lines(plan: JsonObject) -> list[str]:
     """The text of any dry run, by what its answer has."""
     if "moves" in plan:
-        return _whole_host(plan)
+        return _whole_host(cast(HostsPlan, plan))
     if "settled" in plan:
-        return _gone(plan)
-    if "outlook" not in plan:
-        return _created(plan) if "quota" in plan else _other(plan)
-    return _snapshot(plan) if "image" in plan["outlook"] else _outcome(plan)
+        return _gone(cast(GonePlan, plan))
+    outlook = plan.get("outlook")
+    if outlook is None:
+        return _created(cast(CreatePlan, plan)) if "quota" in plan else _other(plan)
+    return (_snapshot if "image" in as_object(outlook) else _outcome)(cast(ServerPlan, plan))
 
 
-def _created(plan: dict[str, Any]) -> list[str]:
+def _created(plan: CreatePlan) -> list[str]:
     """A line per server, what each needs besides, what is left of the quota, and why."""
     problem, decision = plan["problem"], plan["decision"]
     found = [_failure(problem)] if problem else [_server(one) for one in plan["servers"]]
@@ -40,33 +59,32 @@ def _created(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _failure(problem: dict[str, Any]) -> str:
+def _failure(problem: ProblemText) -> str:
     waits = problem["code"] in ("not_known", "not_yet")
     return str(problem["message"]) if waits else f"it would fail: {problem['message']}"
 
 
-def _server(one: dict[str, Any]) -> str:
+def _server(one: ServerText) -> str:
     takes = _amounts(one["resources"])
     where = f" on {one['host']}" if one.get("host") else ""
     return f"{one['name']}{where}: takes {takes}"
 
 
-def _port(port: dict[str, Any]) -> str:
+def _port(port: PortText) -> str:
     address = f", address {port['fixed_ip']}" if port.get("fixed_ip") else ""
     return f"port {port['port_id']}" if port.get("port_id") else f"a port on network {port['network_id']}{address}"
 
 
-def _volume(volume: dict[str, Any]) -> str:
+def _volume(volume: VolumeText) -> str:
     if volume.get("volume_id"):
         return f"volume {volume['volume_id']} as {volume['device']}"
-    source = next(
-        (f" of {word} {volume[f'{word}_id']}" for word in ("image", "snapshot") if f"{word}_id" in volume), ""
-    )
+    sources = {"image": volume.get("image_id"), "snapshot": volume.get("snapshot_id")}
+    source = next((f" of {word} {found}" for word, found in sources.items() if found is not None), "")
     size = f" of {volume['size']} GB" if volume.get("size") else ""
     return f"a new volume{size}{source} as {volume['device']}"
 
 
-def _left(name: str, amounts: dict[str, int]) -> str:
+def _left(name: str, amounts: QuotaText) -> str:
     return f"quota of {name}: {amounts['left']} of {amounts['limit']} left then"
 
 
@@ -74,7 +92,7 @@ def _amounts(share: dict[str, int]) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in share.items())
 
 
-def _outcome(plan: dict[str, Any]) -> list[str]:
+def _outcome(plan: ServerPlan) -> list[str]:
     """Where the server would be, each disk, each claim, and why."""
     if plan.get("joins"):
         return [f"it is under way already: operation {plan['joins']}"]
@@ -88,34 +106,35 @@ def _outcome(plan: dict[str, Any]) -> list[str]:
     return [*found, *(decision_lines(decision) if decision else ())]
 
 
-def _end(outlook: dict[str, Any]) -> str:
+def _end(outlook: OutlookText) -> str:
     return (
         f"it would be on {outlook['host']}, {outlook['ends']}" if outlook["host"] else f"it would be {outlook['ends']}"
     )
 
 
-def _decision(plan: dict[str, Any]) -> dict[str, Any] | None:
+def _decision(plan: ServerPlan) -> JsonObject | None:
     if "decision" in plan:
-        return plan["decision"]  # type: ignore[no-any-return]
-    facts = (plan["problem"].get("details") or {}) if plan["problem"] else plan["facts"]
-    found: dict[str, Any] | None = facts.get("decision")
-    return found
+        return plan["decision"]
+    problem = plan["problem"]
+    facts = plan["facts"] if problem is None else problem.get("details") or {}
+    return as_object(facts.get("decision")) or None
 
 
-def _disk(disk: dict[str, Any]) -> str:
+def _disk(disk: DiskText) -> str:
     volume = f" (volume {disk['volume']})" if "volume" in disk else ""
     image = f" from image {disk['from_image']}" if "from_image" in disk else ""
-    sizes = [f", {disk[unit][0]} -> {disk[unit][1]} {unit.upper()}" for unit in ("gb", "mb") if unit in disk]
+    units = {"GB": disk.get("gb"), "MB": disk.get("mb")}
+    sizes = [f", {size[0]} -> {size[1]} {unit}" for unit, size in units.items() if size is not None]
     return f"disk {disk['disk']}{volume}: {disk['fate']}{image}{''.join(sizes)}"
 
 
-def _copies(left: dict[str, Any]) -> str:
+def _copies(left: CopiesText) -> str:
     copies = [f"copy {copy}" for copy in left["copies"]]
     claims = [f"{_amounts(share)} of {provider}" for provider, share in left["claims"].items()]
     return f"{left['host']}: {'; '.join([*copies, *claims])}"
 
 
-def _snapshot(plan: dict[str, Any]) -> list[str]:
+def _snapshot(plan: ServerPlan) -> list[str]:
     outlook, quota = plan["outlook"], plan["outlook"]["quota"]["image_bytes"]
     found = [_failure(plan["problem"])] if plan["problem"] else []
     for disk in outlook["disks"]:
@@ -130,7 +149,7 @@ def _snapshot(plan: dict[str, Any]) -> list[str]:
     return found
 
 
-def _whole_host(plan: dict[str, Any]) -> list[str]:
+def _whole_host(plan: HostsPlan) -> list[str]:
     """A line per host, a table of the moves, a line for each other server, then the totals."""
     moves, misfits = plan["moves"], plan["misfits"]
     lost = sum(any(disk["fate"] != "kept" for disk in move.get("disks", ())) for move in moves)
@@ -148,18 +167,18 @@ def _whole_host(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _host(host: dict[str, Any]) -> str:
+def _host(host: ProofText) -> str:
     proof = f" (proven by {host['proven_by']})" if host.get("proven_by") else ""
     return f"{host['sentence']}{proof}"
 
 
-def _moves(moves: list[dict[str, Any]]) -> list[str]:
+def _moves(moves: list[MoveText]) -> list[str]:
     rows = [MOVE_HEADERS, *(_move(move) for move in moves)]
     widths = widths_of(rows, None)
     return [(" " * GAP).join(cells).rstrip() for row in rows for cells in folded(row, widths)] if moves else []
 
 
-def _move(move: dict[str, Any]) -> tuple[str, ...]:
+def _move(move: MoveText) -> tuple[str, ...]:
     """Why is said of one that stays where it is, or has no host yet."""
     disks = ", ".join(f"{disk['disk']} {disk['fate']}" for disk in move.get("disks", ()))
     to, source = move.get("to", ""), move.get("source", "")
@@ -168,7 +187,7 @@ def _move(move: dict[str, Any]) -> tuple[str, ...]:
     return tuple(visible(cell) or "-" for cell in shown)
 
 
-def _named(server: str, misfit: dict[str, Any]) -> str:
+def _named(server: str, misfit: MisfitText) -> str:
     return f"{server} ({misfit['name']})" if misfit.get("name") else server
 
 
@@ -176,12 +195,12 @@ def _helps(changes: list[str]) -> str:
     return f"; what would help: {changes[0]}" if changes else ""
 
 
-def _other(plan: dict[str, Any]) -> list[str]:
+def _other(plan: JsonObject) -> list[str]:
     """A dry run that this program has no words for: of a newer cloud, perhaps."""
     return to_yaml(with_times(plan)).splitlines()
 
 
-def _gone(plan: dict[str, Any]) -> list[str]:
+def _gone(plan: GonePlan) -> list[str]:
     return [
         plan["proof"],
         *(f"copy {disk['copy']} of {disk['server']}: {disk['fate']}" for disk in plan["disks"]),

@@ -13,6 +13,7 @@ from kilonova.cli.options import Form
 from kilonova.cli.output import is_terminal, print_data, print_lines
 from kilonova.cli.rest import Cloud, segment
 from kilonova.cli.times import duration
+from kilonova.domain.answers import WholeOperation
 from kilonova.domain.errors import Failed
 from kilonova.domain.visible import visible
 
@@ -27,7 +28,7 @@ def follow(cloud: Cloud, operations: Sequence[str], timeout: float, form: Form, 
     """Show progress until all have ended. Return the exit code: done if all did so in the state `end`, failed, or 5 for
     one that still runs."""
     view = _Terminal() if form == "table" and is_terminal() else _Lines(sys.stdout if form == "table" else sys.stderr)
-    stops, shown = time.monotonic() + timeout, list[dict[str, Any]]()
+    stops, shown = time.monotonic() + timeout, list[WholeOperation]()
     try:
         with view:
             while True:
@@ -44,7 +45,7 @@ def follow(cloud: Cloud, operations: Sequence[str], timeout: float, form: Form, 
     return code
 
 
-def _look(cloud: Cloud, operations: Sequence[str]) -> list[dict[str, Any]] | None:
+def _look(cloud: Cloud, operations: Sequence[str]) -> list[WholeOperation] | None:
     """None: the cloud does not answer at the moment; the operations go on when it does."""
     try:
         return [cloud.get(f"/operations/{segment(one)}")["operation"] for one in operations]
@@ -52,7 +53,7 @@ def _look(cloud: Cloud, operations: Sequence[str]) -> list[dict[str, Any]] | Non
         return None
 
 
-def _conclude(shown: Sequence[dict[str, Any]], timeout: float, end: str) -> int:
+def _conclude(shown: Sequence[WholeOperation], timeout: float, end: str) -> int:
     running = [one for one in shown if one["ended_at"] is None]
     for one in running:
         waited = f"after {duration(timeout)}" if timeout >= 0 else "and goes on"
@@ -63,7 +64,7 @@ def _conclude(shown: Sequence[dict[str, Any]], timeout: float, end: str) -> int:
     return DONE if all(_has_ended_well(one, end) for one in shown) else FAILED
 
 
-def _has_ended_well(operation: dict[str, Any], end: str = "done") -> bool:
+def _has_ended_well(operation: WholeOperation, end: str = "done") -> bool:
     """Whether everything that was asked for was done: of whole hosts, every server too."""
     account = (operation["account"] or {}) if end == "done" else {}
     return operation["state"] == end and not any(account.get(kind) for kind in NOT_MOVED)
@@ -80,7 +81,7 @@ class _Lines:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def update(self, operations: Sequence[dict[str, Any]]) -> None:
+    def update(self, operations: Sequence[WholeOperation]) -> None:
         for one in operations:
             for step in one["steps"]:
                 self._print((one["id"], step["ordinal"], step["state"]), step_line(step))
@@ -110,12 +111,12 @@ class _Terminal:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def update(self, operations: Sequence[dict[str, Any]]) -> None:
+    def update(self, operations: Sequence[WholeOperation]) -> None:
         from rich.console import Group
 
         self._live.update(Group(*(part for one in operations for part in self._parts(one))), refresh=True)
 
-    def _parts(self, one: dict[str, Any]) -> list[Any]:
+    def _parts(self, one: WholeOperation) -> list[Any]:
         from rich.spinner import Spinner
         from rich.text import Text
 
@@ -130,12 +131,13 @@ class _Terminal:
         waiting = [Text(visible(f"  waiting for {one['waiting_for']}"), style="yellow")] if one["waiting_for"] else []
         return [*lines, *waiting, *self._children(one), head]
 
-    def _children(self, one: dict[str, Any]) -> list[Any]:
+    def _children(self, one: WholeOperation) -> list[Any]:
         from rich.progress_bar import ProgressBar
         from rich.text import Text
 
-        if not (text := children_of(one)):
+        text, progress = children_of(one), one.get("progress")
+        if progress is None:
             return []
-        counts = one["progress"]["children"]
+        counts = progress["children"]
         bar = ProgressBar(total=counts["planned"] or 1, completed=counts["done"] + counts["failed"], width=40)
         return [bar, Text(f"  {text}")]

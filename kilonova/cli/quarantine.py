@@ -12,6 +12,7 @@ from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, CloudOptions, H
 from kilonova.cli.output import Columns, Record, print_list, print_outcome
 from kilonova.cli.rest import Cloud, segment
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 
 app = App(name="quarantine", help="Guests that the records do not explain: list, adopt, remove.")
 Copy = Annotated[int | None, Parameter(help="Number of the copy, where the host has several of the server.")]
@@ -87,7 +88,7 @@ def _guest(cloud: Cloud, given: str) -> str:
 
 
 def _settle(cloud: Cloud, host: str, server: str, action: str, copy: int | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"action": action} if copy is None else {"action": action, "copy": copy}
+    body: dict[str, Json] = {"action": action} if copy is None else {"action": action, "copy": copy}
     path = f"/hosts/{segment(host)}/quarantine/{segment(_guest(cloud, server))}"
     answer: dict[str, Any] = cloud.post(path, body)
     return answer

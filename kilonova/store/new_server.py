@@ -8,8 +8,7 @@ from kilonova.domain.server import POWER_NONE, SHOWN, Server, flavor_document
 
 
 def new_server(server_id: str, turn: int, spec: ServerSpec, **state: str | float | None) -> Server:
-    """`state` are the columns vm_state, task_state,
-    hidden and what else is known."""
+    """`state` are the columns vm_state, task_state, hidden and what else is known."""
     now = spec.created_at
     server = Server(
         id=server_id,

@@ -22,6 +22,7 @@ from kilonova.api.extra.progress import progress_of
 from kilonova.api.extra.snapshots import SnapshotBody, server_named, submit_snapshot
 from kilonova.api.full_disk import refuse_operation
 from kilonova.api.reading import decode, limit_of, read_body
+from kilonova.domain.answers import WholeOperation
 from kilonova.domain.bulk import REFUSE
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
@@ -333,22 +334,18 @@ async def show(call: Call) -> Response:
     if not call.allows(owners.SEES_ALL):
         return answer({"operation": await owners.whole(call.engine, found, steps)})
     actions = await actions_of(call.engine.world.db, call.path["id"])
-    shown = view.operation(found)
     words = [word for journaled in found for word in await interventions_of(journaled)]
     left = [finding for journaled in found for finding in await findings_of(journaled)]
-    return answer(
-        {
-            "operation": {
-                **shown,
-                "decision": view.short(view.decision(found, steps)),
-                "progress": await progress_of(found[-1], steps),
-                "steps": [view.step(step) for step in steps],
-                "actions": [view.action(action, events) for action, events in actions],
-                "interventions": [view.intervention(word) for word in words],
-                "findings": [view.finding(finding) for finding in left],
-            }
-        }
-    )
+    shown: WholeOperation = {
+        **view.operation(found),
+        "decision": view.short(view.decision(found, steps)),
+        "progress": await progress_of(found[-1], steps),
+        "steps": [view.step(step) for step in steps],
+        "actions": [view.action(action, events) for action, events in actions],
+        "interventions": [view.intervention(word) for word in words],
+        "findings": [view.finding(finding) for finding in left],
+    }
+    return answer({"operation": shown})
 
 
 async def newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[Journaled]]:

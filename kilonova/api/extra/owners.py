@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from kilonova.api.call import Call
-from kilonova.api.content import Content
 from kilonova.api.extra import view
+from kilonova.domain.answers import OperationAnswer, ProblemAnswer, StepAnswer, WholeOperation
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
 from kilonova.engine.core import Engine
@@ -26,7 +26,6 @@ from kilonova.world import Row
 SEES_ALL = "kilonova:operations"
 # Asked for by the server's owner, and there before or after the server itself.
 OF_ITS_OWNER = ("place", "place_many", "build", "delete_unplaced")
-HIDDEN = ("turn", "destination", "parent", "account", "journals", "reason")
 REFUSED = "an administrator: a step was refused, and is tried again every minute"
 HOST = "a host of the cloud to answer"
 WHETHER_ONE_FITS = "hosts of the cloud to answer: it is not known yet whether one fits"
@@ -65,28 +64,38 @@ def _require_asked(call: Call, row: Row, record: ServerRecord | None) -> None:
         raise Refused("locked", f"Instance {record.id} is locked", status=409)
 
 
-async def operation(engine: Engine, found: Sequence[Journaled]) -> dict[str, Content]:
+async def operation(engine: Engine, found: Sequence[Journaled]) -> OperationAnswer:
     """Return the same fields as for administrators; null for values that owners may not see."""
     newest = found[-1].row
     steps = await steps_of(found[-1]) if newest["waiting_for"] else ()
-    shown = {**view.operation(found), **dict.fromkeys(HIDDEN)}
-    return {**shown, "waiting_for": _waiting_for(newest, steps), "error": _error(engine, newest)}
+    return {
+        **view.operation(found),
+        "turn": None,
+        "destination": None,
+        "parent": None,
+        "account": None,
+        "journals": None,
+        "reason": None,
+        "waiting_for": _waiting_for(newest, steps),
+        "error": _error(engine, newest),
+    }
 
 
-async def whole(engine: Engine, found: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Content]:
+async def whole(engine: Engine, found: Sequence[Journaled], steps: Sequence[Row]) -> WholeOperation:
     """Return the operation with its steps. Actions and events are in os-instance-actions; the rest is for
     administrators."""
-    hidden: dict[str, Content] = {
+    return {
+        **await operation(engine, found),
         "decision": None,
         "progress": None,
         "actions": [],
         "interventions": [],
         "findings": [],
+        "steps": [_step(step) for step in steps],
     }
-    return {**await operation(engine, found), **hidden, "steps": [_step(step) for step in steps]}
 
 
-def _step(row: Row) -> dict[str, Content]:
+def _step(row: Row) -> StepAnswer:
     return {**view.step(row), "on": None, "copy": None, "inherited_from": None, "error": None}
 
 
@@ -100,7 +109,7 @@ def _waiting_for(row: Row, steps: Sequence[Row]) -> str | None:
     return WHETHER_ONE_FITS if "decision" in from_json(row["facts"], {}) else OTHER
 
 
-def _error(engine: Engine, row: Row) -> dict[str, Content] | None:
+def _error(engine: Engine, row: Row) -> ProblemAnswer | None:
     document = from_json(row["error"])
     if document is None:
         return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kilonova.api.content import Content
+from kilonova.domain.answers import ProgressAnswer
 from kilonova.operations.steps.bulk import CHILDREN, PLAN
 from kilonova.operations.whole_hosts.plan import plan_from
 from kilonova.store.operations import Journaled
 from kilonova.world import Row, Tx
 
 
-async def progress_of(one: Journaled, steps: Sequence[Row]) -> dict[str, Content] | None:
+async def progress_of(one: Journaled, steps: Sequence[Row]) -> ProgressAnswer | None:
     """None: it has no plan of moves."""
     document = next((step["result"] for step in reversed(steps) if step["name"] == PLAN and step["result"]), None)
     plan = plan_from(document)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kilonova.api.content import Content
+from kilonova.domain.answers import FindingAnswer, InterventionAnswer, OperationAnswer, ProblemAnswer, StepAnswer
+from kilonova.domain.json import JsonObject
 from kilonova.domain.server import from_json
 from kilonova.store.operations import Journaled
 from kilonova.world import Row
@@ -12,7 +13,7 @@ from kilonova.world import Row
 SHOWN_AS = {"place": "create", "build": "create", "delete_unplaced": "delete"}
 
 
-def operation(journaled: Sequence[Journaled]) -> dict[str, Content]:
+def operation(journaled: Sequence[Journaled]) -> OperationAnswer:
     """Return an operation from all its rows, oldest first; the newest row has its state."""
     first, newest = journaled[0].row, journaled[-1].row
     cause = from_json(first["cause"], {})
@@ -40,7 +41,7 @@ def operation(journaled: Sequence[Journaled]) -> dict[str, Content]:
     }
 
 
-def step(row: Row) -> dict[str, Content]:
+def step(row: Row) -> StepAnswer:
     return {
         "ordinal": row["ordinal"],
         "name": row["name"],
@@ -57,7 +58,7 @@ def step(row: Row) -> dict[str, Content]:
     }
 
 
-def action(row: Row, events: Sequence[Row]) -> dict[str, Content]:
+def action(row: Row, events: Sequence[Row]) -> JsonObject:
     shown = ("event", "host", "result", "details", "started_at", "finished_at")
     return {
         "action": row["action"],
@@ -67,13 +68,13 @@ def action(row: Row, events: Sequence[Row]) -> dict[str, Content]:
     }
 
 
-def problem(document: str | None) -> dict[str, Content] | None:
+def problem(document: str | None) -> ProblemAnswer | None:
     """Return an error without its details: those are in the explanation."""
     found = from_json(document)
-    return None if found is None else {name: found.get(name) for name in ("code", "message", "step")}
+    return None if found is None else {"code": found["code"], "message": found["message"], "step": found.get("step")}
 
 
-def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, Content] | None:
+def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> JsonObject | None:
     """The newest: of an operation that chose a host, that failed because there was none, or that waits for answers.
     `steps` are in their order."""
     waiting = _given(journaled[-1].row) if steps and steps[-1]["open"] else None
@@ -81,13 +82,13 @@ def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> dict[str, 
     return waiting or next(chosen, None) or _given(journaled[0].row)
 
 
-def _given(row: Row) -> dict[str, Content] | None:
+def _given(row: Row) -> JsonObject | None:
     """Return the decision among the facts: from `place_many`, or from a step that waits and has not ended."""
-    given: dict[str, Content] | None = from_json(row["facts"], {}).get("decision")
+    given: JsonObject | None = from_json(row["facts"], {}).get("decision")
     return given
 
 
-def decided(step: Row) -> dict[str, Content] | None:
+def decided(step: Row) -> JsonObject | None:
     """The decision that a step made, also where it found no host. Of several servers, the last one's: each of them has
     its own in the operation that goes on with it."""
     result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
@@ -96,17 +97,23 @@ def decided(step: Row) -> dict[str, Content] | None:
     return None if found is None else dict(found)
 
 
-def short(found: dict[str, Content] | None) -> dict[str, Content] | None:
+def short(found: JsonObject | None) -> JsonObject | None:
     """Return a decision without the verdict on each host."""
     return None if found is None else {name: value for name, value in found.items() if name != "verdicts"}
 
 
-def intervention(row: Row) -> dict[str, Content]:
-    shown = ("verb", "ordinal", "reason", "request_id", "created_at")
-    return {**{name: row[name] for name in shown}, "by": row["user_id"]}
+def intervention(row: Row) -> InterventionAnswer:
+    return {
+        "verb": row["verb"],
+        "ordinal": row["ordinal"],
+        "reason": row["reason"],
+        "request_id": row["request_id"],
+        "created_at": row["created_at"],
+        "by": row["user_id"],
+    }
 
 
-def finding(row: Row) -> dict[str, Content]:
+def finding(row: Row) -> FindingAnswer:
     """`holds`: what placement held for it then."""
     return {
         "id": row["id"],
