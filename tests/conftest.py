@@ -1,11 +1,13 @@
 """Fixtures that every group shares: the real servers, one of each per run of a group."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
 
+from kilonova.services.identity import passwords
 from tests.support.servers import Nats, NotAvailable, Postgres, Server
 
 FULL = bool(os.environ.get("KILONOVA_FULL"))
@@ -21,6 +23,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not FULL and (left_out := [item for item in items if item.get_closest_marker("full")]):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves stay until the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_passwords() -> Iterator[dict[str, int]]:
+    """Hashing a password takes 35 ms of a processor on purpose, and each cloud of a test hashes one and compares it.
+    Gives the costs that users have."""
+    real = {"MEMORY_KIB": passwords.MEMORY_KIB, "PASSES": passwords.PASSES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "MEMORY_KIB", 64)
+        patch.setattr(passwords, "PASSES", 1)
+        yield real
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +20,7 @@ from kilonova.compute.questions import Questions
 from kilonova.compute.reconcile import Tries, carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.guest import CopyReport
+from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import (
     Alive,
     Beat,
@@ -31,9 +31,10 @@ from kilonova.domain.messages import (
     Registered,
     Returned,
     StepOrder,
+    StepResult,
 )
 from kilonova.engine.context import HostContext
-from kilonova.engine.model import Registry
+from kilonova.engine.model import HostWork, Registry
 from kilonova.logs import OPERATION
 from kilonova.world import Driver, HostMemory, World
 
@@ -303,7 +304,7 @@ class Agent:
             await self._begin(following)
         await self._powers.read_again(order.server)
 
-    async def _perform(self, order: StepOrder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    async def _perform(self, order: StepOrder) -> tuple[JsonObject | None, JsonObject | None]:
         host = HostContext(
             driver=self.driver,
             claims=self.claims,
@@ -318,7 +319,7 @@ class Agent:
             image=order.image,
         )
         try:
-            return await self._function(order)(host) or {}, None
+            return msgspec.to_builtins(await self._function(order)(host) or StepResult()), None
         except Failed as failed:
             return None, error_of(failed.code, failed.message, elsewhere=not failed.final, final=failed.final)
         except Exception as unexpected:
@@ -326,20 +327,17 @@ class Agent:
             text = f"{type(unexpected).__name__}: {unexpected}"
             return None, error_of("unexpected", text, elsewhere=True, final=False)
 
-    def _function(self, order: StepOrder) -> Callable[[HostContext], Awaitable[dict[str, Any] | None]]:
-        """Look the step up by name (law 14)."""
+    def _function(self, order: StepOrder) -> HostWork:
+        """Steps are found by name (law 14)."""
         try:
             step = self._registry[order.kind].step(order.name)
         except LookupError:
             text = f"this agent does not know {order.kind}/{order.name}"
             raise Failed("unknown_step", text, final=True) from None
-        function: Callable[[HostContext], Awaitable[dict[str, Any] | None]] = (
-            step.do if order.way == "do" else step.undo
-        )
-        return function
+        return step.host_work(order.way)
 
     async def _finish(
-        self, order: StepOrder, result: dict[str, Any] | None, error: dict[str, Any] | None, *, goes_on: bool = False
+        self, order: StepOrder, result: JsonObject | None, error: JsonObject | None, *, goes_on: bool = False
     ) -> StepOrder | None:
         """Report until a conductor answers; return the next step. Refused: ask which copies belong here (law 7)."""
         while True:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
+
+from kilonova.domain.json import JsonObject
 
 FIRST, MIDDLE, LAST = range(3)
 NEVER = "never"
@@ -27,8 +28,8 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     source: str
     to: str = ""  # "": it waits for hosts that do not answer
     why: str = ""
-    disks: list[dict[str, Any]] = []
-    bytes: int = 0  # of disks that are created or copied
+    disks: list[JsonObject] = []
+    bytes: int = 0  # of disks that are made or copied
     after: list[str] = []  # servers that must have moved before
 
 

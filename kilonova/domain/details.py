@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kilonova.domain.guest_contents import PublicKey
+from kilonova.domain.json import Json
 
 # The server's private values, sealed (law 13): an operation that has ended keeps none of them.
 SEALED = ("user_data", "personality")
@@ -39,7 +38,7 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     disk_tags: dict[str, str] = {}  # of its local disks: root, ephemeral0, ..., swap
     volume_backed: bool = False  # its root disk is a volume
     trusted_image_certificates: list[str] | None = None
-    scheduler_hints: dict[str, Any] = {}
+    scheduler_hints: dict[str, Json] = {}
     locked_by: str | None = None  # owner | admin
     locked_reason: str | None = None
     soft_deleted_at: float | None = None  # since when it waits to be reclaimed

@@ -106,13 +106,14 @@ class Crowded(NoAnswer):
 
 class NotYet(KilonovaError):
     """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting. With
-    `for_answer`, also as soon as a database or a host answers again. `facts` are stored with the operation."""
+    `for_answer`, also as soon as a database or a host answers again. With `keeps_facts`, what the step
+    has written into the operation's facts is stored."""
 
     def __init__(
-        self, waiting_for: str, seconds: float, *, for_answer: bool = False, facts: dict[str, Any] | None = None
+        self, waiting_for: str, seconds: float, *, for_answer: bool = False, keeps_facts: bool = False
     ) -> None:
         super().__init__(waiting_for)
         self.waiting_for = waiting_for
         self.seconds = seconds
         self.for_answer = for_answer
-        self.facts = facts or {}
+        self.keeps_facts = keeps_facts

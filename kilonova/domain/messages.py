@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from kilonova.domain.guest import CopyReport, GuestSpec, HostInventory
 from kilonova.domain.guest_contents import GuestSecrets
+from kilonova.domain.hardware import HostClaim
 from kilonova.domain.image_bytes import ImageOrder
+from kilonova.domain.json import JsonObject
 
 CopyNumber = Annotated[int, Meta(ge=0, le=2**62)]
 
@@ -79,6 +81,40 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True):
     cloud: str = ""
 
 
+class StepFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The facts of an operation that its steps on hosts use."""
+
+    source_copy: int = 0
+    destination: str = ""
+    copy: int = 0
+    was: str = ""  # the server's state before the operation
+    ends: str = ""  # its state afterwards
+    shared: bool | None = None  # an evacuation's request says whether the disk is on shared storage
+    takes_disks_at: str = ""  # the URL where the destination takes the disks of a move
+    preserve_ephemeral: bool = False
+    room: str = ""  # for the new copy of a rebuild: BESIDE the old one or INSTEAD of it
+    attachment: str | None = None
+    snapshot_image: str = ""
+    size: int = 0  # of the snapshot
+    disk_format: str = ""
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a step did on its host, as far as the records or people need it."""
+
+    settled: str = ""  # it was not done: its host was declared down
+    disk: str = ""  # created | adopted | kept
+    claim: HostClaim | None = None
+    takes_disks_at: str = ""
+    room: str = ""
+    running: bool | None = None
+    stopped: bool = False
+    removed: bool = False
+    gone: bool = False  # there was nothing to do it to
+    size: int = 0
+    disk_format: str = ""
+
+
 class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One step for one host, with all it needs: an agent never reads a database."""
 
@@ -91,11 +127,11 @@ class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     turn: int
     copy: int
-    facts: dict[str, Any]
+    facts: StepFacts = StepFacts()
     guest: GuestSpec | None = None
     guest_secrets: GuestSecrets | None = None  # where the step defines the guest
     image: ImageOrder | None = None  # where the step makes or receives disks
-    secrets: dict[str, Any] = {}
+    secrets: dict[str, str] = {}
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +153,8 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     journal: str
     operation: str
     ordinal: int
-    result: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
+    result: JsonObject | None = None  # a StepResult, unless the host is wrong
+    error: JsonObject | None = None
     filters: bool = False  # as in Register
     goes_on: bool = False  # it takes an order from the answer; agents of the release before do not
 

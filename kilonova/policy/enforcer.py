@@ -7,6 +7,7 @@ a policy.yaml may name single users or projects, so then those belong to the key
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,13 @@ class Policy:
     def _loaded(self) -> Any:
         """oslo.policy costs 0.3 s and 20 MB: only once somebody asks."""
         if self._enforcer is None:
-            self._enforcer = _enforcer(self._defaults, None)
+            self._enforcer = _default_enforcer() if self._defaults is DEFAULTS else _enforcer(self._defaults, None)
         return self._enforcer
+
+
+@cache  # it changes nothing in itself: all services of a process may share it
+def _default_enforcer() -> Any:
+    return _enforcer(DEFAULTS, None)
 
 
 def _enforcer(checks: Mapping[str, str], file: Path | None) -> Any:

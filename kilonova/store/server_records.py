@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import bindparam, select
 
-from kilonova.domain.server import Flavor, Server, from_json
+from kilonova.domain.params import BuildRequest, ServerSpec
+from kilonova.domain.server import Flavor, Server
 from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from kilonova.store.new_server import new_server
@@ -84,9 +85,9 @@ def from_cell(name: str, row: Iterable[Any]) -> ServerRecord:
 
 
 def from_request(row: Row) -> ServerRecord:
-    request = from_json(row["server"], {})
-    server = new_server(row["server_id"], row["turn"], {**request, "created_at": row["created_at"]})
-    state = {"operation_id": row["operation_id"], "vm_state": request["vm_state"], "task_state": SCHEDULING}
+    request = msgspec.json.decode(row["server"], type=BuildRequest)
+    server = new_server(row["server_id"], row["turn"], request)
+    state = {"operation_id": row["operation_id"], "vm_state": request.vm_state, "task_state": SCHEDULING}
     return ServerRecord.from_row(msgspec.structs.astuple(server.changed(state)))
 
 
@@ -103,10 +104,12 @@ async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
 
 def from_mapping(mapping: Row, spec: Row | None = None) -> ServerRecord:
     """`spec` is its request spec, if that was read."""
-    requested = from_json(spec["spec"], {}) if spec is not None else {}
     owned = {name: mapping[name] for name in ("project_id", "user_id", "created_at")}
-    params = {"name": "", "flavor": UNKNOWN_FLAVOR, **requested, **owned}
-    server = new_server(mapping["server_id"], 0, params, vm_state="unknown")
-    record = from_cell(mapping["cell"], msgspec.structs.astuple(server))
+    if spec is None:
+        asked = ServerSpec(name="", flavor=UNKNOWN_FLAVOR, **owned)
+    else:
+        asked = msgspec.structs.replace(msgspec.json.decode(spec["spec"], type=ServerSpec), **owned)
+    made = new_server(mapping["server_id"], 0, asked, vm_state="unknown")
+    record = from_cell(mapping["cell"], msgspec.structs.astuple(made))
     record.is_partial = True
     return record

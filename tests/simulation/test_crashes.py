@@ -9,7 +9,7 @@ from kilonova.sim.commands import chosen_points
 from kilonova.sim.crashes.crashes import count_points, crash_at
 from kilonova.sim.crashes.scenarios import SCENARIOS
 
-SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 10
+SAMPLE = 0 if os.environ.get("KILONOVA_FULL") else 8
 
 
 @cache  # one run of each scenario is enough: they are the same for one role and for all

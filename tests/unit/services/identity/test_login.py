@@ -20,6 +20,13 @@ from tests.unit.services.identity.home import Home, at_home
 DEMO = Which(name="demo", domain_id="default")
 
 
+@pytest.fixture(autouse=True)
+def costly_passwords(quick_passwords: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here passwords cost as much as users' do."""
+    for name, value in quick_passwords.items():
+        monkeypatch.setattr(passwords, name, value)
+
+
 async def refusal(home: Home, login: Login) -> tuple[str, str]:
     with pytest.raises(Refused) as caught:
         await home.identity.authenticate(login)
