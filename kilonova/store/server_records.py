@@ -86,7 +86,7 @@ def from_cell(name: str, row: Iterable[Any]) -> ServerRecord:
 
 def from_request(row: Row) -> ServerRecord:
     request = msgspec.json.decode(row["server"], type=BuildRequest)
-    made = new_server(row["server_id"], row["turn"], request)
+    server = new_server(row["server_id"], row["turn"], request)
     state = {"operation_id": row["operation_id"], "vm_state": request.vm_state, "task_state": SCHEDULING}
     return ServerRecord.from_row(msgspec.structs.astuple(made.changed(state)))
 

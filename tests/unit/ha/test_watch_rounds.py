@@ -124,10 +124,10 @@ def test_times_ahead_of_the_clock_are_set_back_first(is_ahead: bool, monkeypatch
 def test_why_a_host_is_held_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     for sight in (seen(silent=silent(HELD)), seen(silent=silent(HELD)), seen(silent=silent(HELD), disarmed=WORD)):
-        scene._tell(sight)
-    scene._tell(seen(silent=silent(ACTS)))
+        scene._log_held(sight)
+    scene._log_held(seen(silent=silent(ACTS)))
     assert [record.getMessage() for record in caplog.records] == ["host not evacuated: host=host1 reason='why'"] * 2
-    scene._tell(seen(silent=silent(HELD)))
+    scene._log_held(seen(silent=silent(HELD)))
     assert len(caplog.records) == 3
 
 
