@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.cli.exits import DONE, FAILED
 from kilonova.cli.options import CloudOptions, Following, Waiting
 from kilonova.cli.output import print_data, print_lines, print_outcome
 from kilonova.cli.rest import Cloud
+from kilonova.domain.json import JsonObject
 
 LATEST = {"OpenStack-API-Version": "compute latest"}
 
 
-def request(cloud: Cloud, body: dict[str, Any], following: Following, login: CloudOptions, sentence: str) -> int:
+def request(cloud: Cloud, body: JsonObject, following: Following, login: CloudOptions, sentence: str) -> int:
     """Ask for the operation that `body` names. `sentence` says that it was accepted."""
     if following.dry_run:
         return show_plan(cloud, body, login)
@@ -27,7 +26,7 @@ def accepted(
     waiting: Waiting,
     login: CloudOptions,
     sentence: str,
-    answer: dict[str, Any],
+    answer: JsonObject,
     ends: str = "done",
 ) -> int:
     """Follow what was accepted, or print how to. `ends`: the state in which it has done what was asked for."""
@@ -39,7 +38,7 @@ def accepted(
     return DONE
 
 
-def show_plan(cloud: Cloud, body: dict[str, Any], login: CloudOptions) -> int:
+def show_plan(cloud: Cloud, body: JsonObject, login: CloudOptions) -> int:
     """Print a dry run; exit code 4 if it would fail, in whole or for some servers."""
     plan = cloud.post("/plans", body, LATEST)["plan"]
     if login.form == "table":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -13,6 +13,7 @@ from kilonova.cli.output import Columns, print_list, print_outcome, print_record
 from kilonova.cli.quarantine import HELD_COLUMNS
 from kilonova.cli.rest import segment
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 
 app = App(
     name="host", help="Hosts of a running cloud: list, show, evacuate, drain, return, fence, gone, disable, enable."
@@ -149,7 +150,7 @@ def enable(host: HostName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     _change(host, {"disabled": False}, "takes new servers", login)
 
 
-def _change(host: str, body: dict[str, Any], what: str, login: CloudOptions) -> None:
+def _change(host: str, body: JsonObject, what: str, login: CloudOptions) -> None:
     shown = login.cloud().post(f"/hosts/{segment(host)}", body)["host"]
     print_outcome([f"{shown['name']} {what}; it is {shown['state']}"], shown, login.form)
 
@@ -162,7 +163,7 @@ def _ask_for_all(
     deadline: float | None,
     following: Following,
     login: CloudOptions,
-    flags: dict[str, Any] | None = None,
+    flags: JsonObject | None = None,
 ) -> int:
     if not hosts:
         raise Refused("usage", "name at least one host; see kilonova host list")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from kilonova.domain.errors import Failed, Refused, StoreError
+from kilonova.domain.json import JsonObject
 
 if TYPE_CHECKING:
     import ssl
@@ -77,7 +78,7 @@ class Cloud:
     def get(self, path: str, service: str = OURS) -> Any:
         return self._ask("GET", service + path, None)
 
-    def post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> Any:
+    def post(self, path: str, body: JsonObject, headers: dict[str, str] | None = None) -> Any:
         return self._ask("POST", OURS + path, body, headers)
 
     def delete(self, path: str) -> Any:
@@ -104,7 +105,7 @@ class Cloud:
         except (ValueError, KeyError, TypeError):  # of a proxy in front of it
             return f"{self.url}/readyz answers {UNREADY}"
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str] | None = None) -> Any:
+    def _ask(self, method: str, path: str, body: JsonObject | None, headers: dict[str, str] | None = None) -> Any:
         if not self._token:
             self._token = self._log_in()
         answer = self._send(method, path, body, headers)
@@ -123,9 +124,7 @@ class Cloud:
         self._read(answer)
         return str(answer.headers.get("X-Subject-Token", ""))
 
-    def _send(
-        self, method: str, path: str, body: dict[str, Any] | None, more: dict[str, str] | None = None
-    ) -> Response:
+    def _send(self, method: str, path: str, body: JsonObject | None, more: dict[str, str] | None = None) -> Response:
         token = {"X-Auth-Token": self._token} if self._token else {}
         headers = {"Content-Type": "application/json", **token, **(more or {})}
         content = None if body is None else json.dumps(body).encode()

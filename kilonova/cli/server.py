@@ -11,6 +11,7 @@ from kilonova.cli.names import flavor_id, host_name, image_id, server_id
 from kilonova.cli.options import DEFAULT_FOLLOWING, DEFAULT_LOGIN, CloudOptions, Following, ServerName, Unfenced
 from kilonova.cli.output import Columns, print_list, print_record
 from kilonova.cli.rest import segment
+from kilonova.domain.json import Json
 
 app = App(
     name="server",
@@ -149,7 +150,7 @@ def retry(
 
 def _ask(operation: str, server: str, what: str, following: Following, login: CloudOptions, **given: Any) -> int:
     cloud = login.cloud()
-    body: dict[str, Any] = {"operation": operation, "server": server_id(cloud, server)}
+    body: dict[str, Json] = {"operation": operation, "server": server_id(cloud, server)}
     if to := given.pop("to", ""):
         body["host"] = host_name(cloud, to)
     for name, find in (("flavor", flavor_id), ("image", image_id)):

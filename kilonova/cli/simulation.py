@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from cyclopts import App
 
@@ -10,6 +10,7 @@ from kilonova.cli.names import server_id
 from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_outcome
 from kilonova.cli.rest import segment
+from kilonova.domain.json import Json
 
 app = App(name="sim", help="The simulator: stories, random histories, and switches of simulated hosts.")
 
@@ -62,7 +63,7 @@ def host(
     end
         Let the guest of this server id end by itself.
     """
-    order: dict[str, Any] = {word: value for word, value in (("power", power), ("link", link)) if value}
+    order: dict[str, Json] = {word: value for word, value in (("power", power), ("link", link)) if value}
     if fail:
         order["fail"] = {"verb": fail, "times": times, "how": how}
     if plant:
