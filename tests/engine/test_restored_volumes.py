@@ -1,8 +1,9 @@
 """A volume that goes with its server by restored records is kept (law 15)."""
 
+import msgspec
 import pytest
 
-from kilonova.domain.server import from_json
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.volume import server_volumes
 from kilonova.engine.restored import begin_era
 from tests.engine.test_restored_soft_deleted import BOTH, act, put_back
@@ -72,8 +73,9 @@ def test_one_that_was_made_for_a_server_that_was_being_built(cloud):
     server, _ = lab.make(volumes=wanted, wait=30.0)
     (volume,) = [row["id"] for row in lab.records().table("volumes") if row["made_for"] == server]
     put_back(lab, lab.back_up(), ("cell1",))
-    (spec,) = [from_json(row["spec"]) for row in lab.records().table("request_specs") if row["server_id"] == server]
-    assert [one["delete_on_termination"] for one in spec["volumes"]] == [False]
+    (document,) = [row["spec"] for row in lab.records().table("request_specs") if row["server_id"] == server]
+    spec = msgspec.json.decode(document, type=ServerSpec)
+    assert [one.delete_on_termination for one in spec.volumes] == [False]
     act(lab, "delete", server)
     lab.loop.run_for(60.0)
     assert lab.server(server)["deleted"] and bytes_of(lab, volume)
