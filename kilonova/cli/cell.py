@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -10,6 +10,7 @@ from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions, HostName
 from kilonova.cli.output import Columns, Record, print_list, print_outcome, print_record
 from kilonova.cli.rest import segment
 from kilonova.cli.times import moment
+from kilonova.domain.json import JsonObject
 
 app = App(name="cell", help="Cells of a running cloud: list, show, create, disable, enable, delete, move-host.")
 CellName = Annotated[str, Parameter(help="Name of the cell.")]
@@ -98,7 +99,7 @@ def move_host(host: HostName, cell: CellName, /, *, login: CloudOptions = DEFAUL
     _print(cloud.post(f"/cells/{segment(cell)}/hosts", {"host": host_name(cloud, host)})["cell"], login)
 
 
-def _print(cell: dict[str, Any], login: CloudOptions) -> None:
+def _print(cell: JsonObject, login: CloudOptions) -> None:
     if login.form == "table":
         print_list([cell], COLUMNS, "table")
     else:

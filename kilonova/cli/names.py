@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from kilonova.cli.rest import COMPUTE, IMAGE, NETWORK, Cloud, segment
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 
 _UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 FORBIDDEN = ("403", "forbidden")
@@ -55,11 +56,11 @@ def _name(given: str) -> str:
     return urlencode({"name": given})
 
 
-def _named(kind: str, given: str, records: Iterable[dict[str, Any]]) -> str:
+def _named(kind: str, given: str, records: Iterable[JsonObject]) -> str:
     return _only(kind, given, [one for one in records if one["name"] == given], lambda one: str(one["id"]))
 
 
-def _only(kind: str, given: str, matches: list[dict[str, Any]], shown: Any) -> str:
+def _only(kind: str, given: str, matches: Sequence[JsonObject], shown: Any) -> str:
     if not matches:
         raise Refused("not_found", f"{kind} {given!r}: not found, neither by name nor by id")
     if len(matches) > 1:

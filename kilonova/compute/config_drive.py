@@ -20,6 +20,7 @@ from kilonova.compute.ec2_metadata import ec2_facts, ec2_files
 from kilonova.compute.network_data import network_data
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.guest_contents import GuestSecrets
+from kilonova.domain.json import Json
 
 FOLSOM, GRIZZLY, HAVANA, LIBERTY = "2012-08-10", "2013-04-04", "2013-10-17", "2015-10-15"
 NEWTON_ONE, NEWTON_TWO, OCATA, ROCKY, VICTORIA = "2016-06-30", "2016-10-06", "2017-02-22", "2018-08-27", "2020-10-14"
@@ -115,9 +116,9 @@ def _openstack(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, extra:
     return files
 
 
-def _meta_data(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, version: str) -> dict[str, Any]:
+def _meta_data(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, version: str) -> dict[str, Json]:
     contents = guest.contents
-    document: dict[str, Any] = {"uuid": guest.server}
+    document: dict[str, Json] = {"uuid": guest.server}
     if contents.metadata:
         document["meta"] = contents.metadata
     if secrets.files:
@@ -145,13 +146,19 @@ def _meta_data(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, versio
     return document
 
 
-def _devices(guest: GuestSpec, telling: Telling, version: str) -> list[dict[str, Any]]:
+def _devices(guest: GuestSpec, telling: Telling, version: str) -> list[dict[str, Json]]:
     """Return the devices with a tag. The guest finds a network device by its MAC, a volume or local disk by its
     serial; its root disk is always the first."""
-    devices: list[dict[str, Any]] = []
+    devices: list[dict[str, Json]] = []
     for port in (port for port in guest.ports if port.tag):
         at = telling.devices.get(port.port_id, BusAddress())
-        nic = {"type": "nic", "bus": at.bus, "address": at.address, "mac": port.mac, "tags": [port.tag]}
+        nic: dict[str, Json] = {
+            "type": "nic",
+            "bus": at.bus,
+            "address": at.address,
+            "mac": port.mac,
+            "tags": [port.tag],
+        }
         devices.append({**nic, "vf_trusted": False} if version >= ROCKY else nic)
     for volume in (volume for volume in guest.volumes if volume.tag):
         at = telling.devices.get(volume.volume, BusAddress())

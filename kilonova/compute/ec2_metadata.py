@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.guest import GuestSpec
+from kilonova.domain.json import Json
 
 SHORT_ID = 8  # hexadecimal digits
 NO_MANIFEST = "FIXME"  # what Nova says: images have none
@@ -13,11 +14,11 @@ PUBLIC_KEYS = "public-keys"
 NAMED = "_name"  # of a key in the document: its number and name
 
 
-def ec2_facts(guest: GuestSpec, hostname: str) -> dict[str, Any]:
+def ec2_facts(guest: GuestSpec, hostname: str) -> dict[str, Json]:
     """Return the metadata by EC2's names; a value may be a table of the same kind."""
     contents, addresses = guest.contents, [one for port in guest.ports for one in port.addresses]
     local = next((one.address for one in addresses if one.version == 4), "")
-    facts: dict[str, Any] = {
+    facts: dict[str, Json] = {
         "ami-id": _short("ami", guest.image),
         "ami-launch-index": contents.launch_index,
         "ami-manifest-path": NO_MANIFEST,

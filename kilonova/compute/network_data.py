@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_network
-from typing import Any
 
 from kilonova.domain.guest_ports import GuestPort, PortAddress
+from kilonova.domain.json import Json
 
 EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 LINK_NAME = 14  # characters: what Linux takes as the name of a device
 
 
-def network_data(ports: Sequence[GuestPort]) -> dict[str, Any]:
+def network_data(ports: Sequence[GuestPort]) -> dict[str, Json]:
     links = [_link(port) for port in ports]
     held = [(port, address) for port in ports for address in port.addresses]
     networks = [_network(number, port, address) for number, (port, address) in enumerate(held)]
@@ -25,7 +25,7 @@ def link_of(port: GuestPort) -> str:
     return f"tap{port.port_id}"[:LINK_NAME]
 
 
-def _link(port: GuestPort) -> dict[str, Any]:
+def _link(port: GuestPort) -> dict[str, Json]:
     return {
         "id": link_of(port),
         "vif_id": port.port_id,
@@ -35,7 +35,7 @@ def _link(port: GuestPort) -> dict[str, Any]:
     }
 
 
-def _network(number: int, port: GuestPort, address: PortAddress) -> dict[str, Any]:
+def _network(number: int, port: GuestPort, address: PortAddress) -> dict[str, Json]:
     common = {"id": f"network{number}", "link": link_of(port), "network_id": port.network_id}
     if address.version == 4 and address.dhcp:
         return {**common, "type": "ipv4_dhcp"}

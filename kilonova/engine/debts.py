@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kilonova.domain.json import JsonObject
 from kilonova.domain.server import to_json
 from kilonova.schema.tables.cell import debts
 from kilonova.store import rows
@@ -12,7 +11,7 @@ from kilonova.world import Tx
 
 
 async def owe_removal(
-    tx: Tx, host: str, server: str, copy: int, operation_id: str, now: float, after: dict[str, Any] | None = None
+    tx: Tx, host: str, server: str, copy: int, operation_id: str, now: float, after: JsonObject | None = None
 ) -> None:
     """This copy must go when the host is back; `after` is recorded then."""
     keys = {"host": host, "server_id": server, "copy": copy, "verb": "ensure_absent"}

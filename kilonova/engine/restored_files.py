@@ -8,8 +8,6 @@ shorter, and no byte of it is changed. Images are `queued` again, and the next s
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import delete, select
 
 from kilonova.schema.tables.image import image_files_to_remove, images
@@ -68,7 +66,7 @@ async def _end_volume(tx: Tx, row: Row, now: float) -> str:
         new = status
     if work == REVERT:  # the snapshot itself was only read
         await rows.change(tx, snapshots, {"status": AVAILABLE}, id=row["work_value"], status=RESTORING)
-    values: dict[str, Any] = {"status": new, "reason": reason, "previous_status": "", "updated_at": now}
+    values: dict[str, object] = {"status": new, "reason": reason, "previous_status": "", "updated_at": now}
     await rows.change(tx, volumes, values | NO_WORK, id=row["id"])
     return f"volume {row['id']}: {work} was under way; ended, the volume is {new}"
 

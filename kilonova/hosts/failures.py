@@ -13,6 +13,7 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.failure_watch import KNOWN, Disarmed, Sight, Use, WatchDecision, decide, pause_after
 from kilonova.domain.host import HostState, Observation, judge, longest
+from kilonova.domain.json import JsonObject
 from kilonova.engine.core import Engine
 from kilonova.schema.tables.cell import hosts, observers, servers
 from kilonova.services.compute.hosts import read_by_cell
@@ -152,7 +153,7 @@ async def arm_watch(engine: Engine) -> None:
     await engine.write(engine.world.db.control, arm)
 
 
-async def watch_status(engine: Engine) -> dict[str, Any]:
+async def watch_status(engine: Engine) -> JsonObject:
     """Return a report for people: armed or not, every silent host with evidence and decision, the newest records."""
     seen, rules = await look(engine), engine.limits.watch
     newest = await engine.world.db.control.read(newest_failures)
@@ -169,7 +170,7 @@ async def watch_status(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _shown(one: Silent) -> dict[str, Any]:
+def _shown(one: Silent) -> JsonObject:
     assert one.decision is not None
     told = {"decision": one.decision.outcome, "why": one.decision.sentence}
     evidence = {
@@ -181,6 +182,6 @@ def _shown(one: Silent) -> dict[str, Any]:
     return {"host": one.name, "cell": one.cell, **evidence, **told}
 
 
-def failure_view(row: Mapping[str, Any] | Row) -> dict[str, Any]:
+def failure_view(row: Mapping[str, Any] | Row) -> JsonObject:
     names = ("id", "host", "cell", "state", "sentence", "evidence", "proof", "operation_id", "attempts")
     return {**{name: row[name] for name in names}, "created_at": row["created_at"], "changed_at": row["changed_at"]}

@@ -7,7 +7,6 @@ move was open: the copy may be the older one then. Whatever is not adopted goes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import bindparam, or_, select
 
@@ -62,7 +61,7 @@ def _counting(row: Row, whole: list[CopyReport]) -> CopyReport | None:
     return candidates[0] if len(candidates) == 1 else None
 
 
-def _adopted(host: str, report: CopyReport, now: float) -> dict[str, Any]:
+def _adopted(host: str, report: CopyReport, now: float) -> dict[str, object]:
     """`returned` says whether it still runs then, as after a restore."""
     proof = {"why": f"the cell's database was lost; {host} holds the claim and reported the copy", "by": ""}
     is_on = report.power == "on"

@@ -6,7 +6,6 @@ and logged."""
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from sqlalchemy import bindparam, select
 
@@ -67,7 +66,7 @@ async def remove_quarantined(engine: Engine, host: str, server: str, copy: int |
             raise Refused("busy", f"server {server}: copy {row['copy']} on {host} is being adopted")
         if found["action"] == "remove":
             return
-        word: dict[str, Any] = {"action": "remove", "action_by": cause.user_id, "action_at": now}
+        word: dict[str, object] = {"action": "remove", "action_by": cause.user_id, "action_at": now}
         await rows.change(tx, cell.quarantine, word, **keys)
         of_move = {"server_id": server, "source_host": host, "source_copy": row["copy"], "open": 1}
         await rows.change(tx, cell.migrations, {"source_gone": 1}, **of_move)  # the move cannot be reverted to it

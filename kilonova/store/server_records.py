@@ -88,7 +88,7 @@ def from_request(row: Row) -> ServerRecord:
     request = msgspec.json.decode(row["server"], type=BuildRequest)
     server = new_server(row["server_id"], row["turn"], request)
     state = {"operation_id": row["operation_id"], "vm_state": request.vm_state, "task_state": SCHEDULING}
-    return ServerRecord.from_row(msgspec.structs.astuple(made.changed(state)))
+    return ServerRecord.from_row(msgspec.structs.astuple(server.changed(state)))
 
 
 async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:

@@ -73,8 +73,8 @@ def test_one_that_was_made_for_a_server_that_was_being_built(cloud):
     server, _ = lab.make(volumes=wanted, wait=30.0)
     (volume,) = [row["id"] for row in lab.records().table("volumes") if row["made_for"] == server]
     put_back(lab, lab.back_up(), ("cell1",))
-    (kept,) = [row["spec"] for row in lab.records().table("request_specs") if row["server_id"] == server]
-    spec = msgspec.json.decode(kept, type=ServerSpec)
+    (document,) = [row["spec"] for row in lab.records().table("request_specs") if row["server_id"] == server]
+    spec = msgspec.json.decode(document, type=ServerSpec)
     assert [one.delete_on_termination for one in spec.volumes] == [False]
     act(lab, "delete", server)
     lab.loop.run_for(60.0)

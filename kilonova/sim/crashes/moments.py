@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kilonova.domain.json import Json
 from kilonova.services.volume.files import NoBytes
 from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.loop.event_loop import Process, SimLoop
@@ -26,7 +27,7 @@ class Moments:
         self.hosts: frozenset[str] = frozenset()
         self.count = 0
         self._passed = 0
-        self._seen: dict[str, Any] = {}
+        self._seen: dict[str, Json] = {}
 
     def watching(self, opened: OpenDatabases) -> OpenDatabases:
         def watched(loop: SimLoop) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.guest_contents import PublicKey
+from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.server import to_json
 from kilonova.engine.secrets import Seal
 
@@ -26,9 +27,13 @@ class StoryContents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     password: str = ""
     tags: dict[str, str] = {}  # by volume or `port`: of the device
 
-    def details(self, seal: Seal) -> dict[str, Any]:
+    def details(self, seal: Seal) -> JsonObject:
         """As the API keeps them with the server; what is not named stays as it is."""
-        told: dict[str, Any] = {"hostname": self.hostname, "metadata": self.metadata, "config_drive": self.config_drive}
+        told: dict[str, Json] = {
+            "hostname": self.hostname,
+            "metadata": self.metadata,
+            "config_drive": self.config_drive,
+        }
         if self.key:
             told["key_name"] = self.key
             told["public_key"] = msgspec.to_builtins(PublicKey(self.key, self.key_text))
