@@ -117,6 +117,11 @@ def test_several_are_placed_together_as_many_as_the_quota_has_room_for(place: Pl
     assert [step["name"] for step in told["steps"]][:3] == ["select_destinations", "claim", "start_placing"]
 
 
+def test_numbers_may_be_strings_and_floats_without_a_fraction(place: Place) -> None:
+    told = place.plan(place.member, place.body(min_count="2", max_count=3.0, config_drive="yes"))
+    assert [server["name"] for server in told["servers"]] == ["web-1", "web-2", "web-3"]
+
+
 def test_a_group_binds_the_plan_though_nobody_joins_it(place: Place) -> None:
     told = place.plan(place.member, place.body({"group": place.group}, min_count=2))
     assert len(told["servers"]) == 2 and told["problem"] is None
