@@ -104,6 +104,19 @@ def test_a_volume_that_is_needed_stays(control: Control, tmp_path: Path) -> None
     control(story)
 
 
+@pytest.mark.parametrize("said", [Said(status="in-use"), Said(attach_status="attached")])
+def test_a_volume_without_attachments_is_not_declared_attached(control: Control, tmp_path: Path, said: Said) -> None:
+    """Nobody could detach it."""
+
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path) as here:
+            volume = await here.volume()
+            assert await refusal(here.volumes.changes.reset(ADMIN, volume.id, said)) == "invalid_input"
+            assert (await here.settled(volume.id)).status == "available"
+
+    control(story)
+
+
 def test_it_grows_and_never_shrinks(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path, quota_defaults={"gigabytes": 5, "per_volume_gigabytes": 4}) as here:
