@@ -1,4 +1,4 @@
-"""The allocations that a server owns, by its own records (DESIGN section 5). Audit, tests and simulation compare them
+"""The allocations that a server owns, by its own records. Audit, tests and simulation compare them
 with placement's.
 
 Owned = what the server was given for its host: its flavor on the host's own provider, unless its record says otherwise

@@ -1,7 +1,7 @@
 """Records of a lost cell, made again in the empty database that takes its place: `kilonova db lost` (law 15).
 
 Control knows its servers and hosts, placement their allocations. Hosts report the guests: a guest on the host that has
-the server's claim is adopted (conductor/lost_guests.py); every other guest goes to quarantine.
+the server's claim is adopted (hosts/lost_guests.py); every other guest goes to quarantine.
 """
 
 from __future__ import annotations

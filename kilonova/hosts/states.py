@@ -1,7 +1,7 @@
 """An administrator's word about a host: down, up, fenced, disabled, enabled.
 
 What closes a host acts at once and on placement first, so that no claim slips in between. What opens one only lets it
-register again: `returned` (conductor/returning.py) is the one place that makes a host a destination, after its debts.
+register again: `returned` (hosts/returning.py) is the one place that makes a host a destination, after its debts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def _run_fence(command: HostFence, host: str, seconds: float) -> str:
 
 async def _try_to_register_again(engine: Engine, journal: Store, host: str) -> None:
     """Let the host register again if its cell answers in time; else a conductor finds the host closed later
-    (conductor/reopening.py)."""
+    (hosts/reopening.py)."""
     try:
         async with asyncio.timeout(REGISTER_AGAIN_SECONDS):
             await _register_again(engine, journal, host)

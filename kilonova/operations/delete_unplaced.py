@@ -1,6 +1,6 @@
 """Delete a server that is not in a cell yet: its build request is the race token with `place`.
 
-Accepting removes the build request and supersedes `place` in one control transaction (operations/submit.py); then
+Accepting removes the build request and supersedes `place` in one control transaction (engine/submit.py); then
 release the volumes that it named -> release the claim -> remove what `place` may have inserted, in the cell that it had
 come to -> the mapping goes.
 Every write carries the higher turn, so a stalled `place` that wakes up later changes nothing. A cell that is away

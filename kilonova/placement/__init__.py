@@ -4,5 +4,5 @@ ledger      the one place that writes `used`
 claims      the engine's verbs: claim, move, evacuate, release, each fenced by (server, turn, ordinal)
 inventories what hosts offer, and whether they take more
 snapshot    the same in memory, as numpy columns, for the scheduler
-audit       do the books balance?
+books       do the allocations and `used` agree?
 """

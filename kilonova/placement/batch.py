@@ -1,4 +1,4 @@
-"""Several servers of one request, claimed in one transaction: all of them or none (DESIGN section 5).
+"""Several servers of one request, claimed in one transaction: all of them or none.
 
 Every lock is taken before anything is read, in the ledger's order, so free capacity stays free: fences, the group,
 consumers, providers. A server with a higher fence (it was deleted meanwhile) is left out; the others do not wait for

@@ -1,4 +1,4 @@
-"""The ledger: the only place that writes `inventories.used` (DESIGN section 5).
+"""The ledger: the only place that writes `inventories.used`.
 
 `lock` the consumers, decide, then `apply` what each of them shall hold. `apply` works with *net* amounts per provider
 and class: what only changes hands costs nothing, so a move, a revert or an undo is never refused for capacity, even on

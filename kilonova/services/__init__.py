@@ -1,1 +1,1 @@
-"""The embedded services: identity, image, network. What they do; their HTTP is in `api/` under the same names."""
+"""The embedded services: compute, identity, image, network, volume. Their HTTP is in `api/` under the same names."""

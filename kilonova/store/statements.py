@@ -1,5 +1,5 @@
 """Statements are SQLAlchemy Core, compiled once per engine and then run on the raw driver: measured 2 to 3 times
-cheaper than SQLAlchemy's own execution (reference/measured.md section 3)."""
+cheaper than SQLAlchemy's own execution."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tokenize
 from pathlib import Path
+from tokenize import COMMENT, STRING
 
 import pytest
 
@@ -27,6 +29,23 @@ def leads_somewhere(document: Path, link: str) -> bool:
     if not target.exists() or not target.is_relative_to(ROOT):
         return False
     return not anchor or anchor in anchors(target.read_text())
+
+
+def mentioned_files(path: Path) -> list[str]:
+    """The source files that comments and docstrings of a source file name."""
+    with tokenize.open(path) as source:
+        tokens = [token for token in tokenize.generate_tokens(source.readline) if token.type in (COMMENT, STRING)]
+    texts = [token.string for token in tokens if token.type == COMMENT or token.string.startswith('"""')]
+    return [name for text in texts for name in re.findall(r"(?<![\w./-])(?:\w+/)*\w+\.py\b", text)]
+
+
+def test_comments_name_files_that_exist() -> None:
+    known = {str(path.relative_to(ROOT)) for path in tracked()}
+    endings = {path[at:] for path in known for at in (0, *(m.end() for m in re.finditer("/", path)))}
+    sources = [path for path in tracked() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] == "kilonova"]
+    named = [(path, name) for path in sources for name in mentioned_files(path)]
+    assert len(named) > 50, "none would be found"
+    assert [f"{path.relative_to(ROOT)}: {name}" for path, name in named if name not in endings] == []
 
 
 def text_of(path: Path) -> str:

@@ -157,7 +157,7 @@ def test_a_fence_that_does_not_end_leaves_a_living_host_open(cloud: SimCloud, in
 def test_a_fence_tells_its_own_error_when_the_host_cannot_be_opened(
     cloud: SimCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asked wants to know what was wrong first; the host is opened later (conductor/reopening.py)."""
+    """Whoever asked wants to know what was wrong first; the host is opened later (hosts/reopening.py)."""
 
     async def away(*args: Any) -> None:
         raise Unreachable("cell1 does not answer")

@@ -1,1 +1,1 @@
-"""Hypervisors behind `world.Driver`: simulated machines, later libvirt."""
+"""Hypervisors behind `world.Driver`: simulated machines here, real guests in libvirt/."""

@@ -1,4 +1,4 @@
-"""What must become of an operation that was crashed at any point (crash_scenarios.py). Each yields what is wrong."""
+"""What must become of an operation that was crashed at any point (scenarios.py). Each yields what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations that are crashed at every point (crashes.py); crash_outcomes.py says what must become of them."""
+"""The operations that are crashed at every point (crashes.py); outcomes.py says what must become of them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SETTLED_AFTER = 40.0  # seconds after its return: an operator enables it and set
 
 
 class Asks(Protocol):
-    """Asks the api; see history_player.py."""
+    """Asks the api; see player.py."""
 
     ids: dict[int, str]
 

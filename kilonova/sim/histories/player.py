@@ -1,4 +1,4 @@
-"""Does the acts of a history: asks the api, and lets trouble strike (history_trouble.py)."""
+"""Does the acts of a history: asks the api, and lets trouble strike (trouble.py)."""
 
 from __future__ import annotations
 

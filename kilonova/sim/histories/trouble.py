@@ -195,7 +195,7 @@ class Trouble(WatchTrouble):
         return MoveParams(host=hosts[(hosts.index(act.who) + 1) % len(hosts)], forced=AIMS[act.number])
 
     def gone(self, act: Act) -> None:
-        """A host is declared gone; see history_gone.py."""
+        """A host is declared gone; see gone.py."""
         GoneHost(self.cloud, self.people, act, self._evacuate_all, lambda: self.over).begin()
 
     def _declared_up(self, host: str) -> None:

@@ -1,4 +1,4 @@
-"""The invariants of DESIGN section 10, checked after every story and history. Each returns sentences; none is good."""
+"""The invariants, checked after every story and history. Each returns sentences about violations; none is good."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Requests(ImageRequests):
     ) -> list[PendingResponse]:
         """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
         ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins. `boots`: the
-        volume that it boots from. `contents`: see story_contents.py."""
+        volume that it boots from. `contents`: see contents.py."""
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
