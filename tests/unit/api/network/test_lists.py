@@ -161,6 +161,8 @@ def test_tags_can_be_filtered_by_all_or_any_of_them() -> None:
         for query, expected in {
             "tags=red": "xy",
             "tags=red,blue": "y",
+            "tags=red,red": "xy",
+            "not-tags=red,red": "z",
             "tags-any=red,blue": "xy",
             "not-tags=red,blue": "xz",
             "not-tags-any=red,blue": "z",
