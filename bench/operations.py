@@ -3,26 +3,40 @@ host. They have what every real one has: an action, a task state, an undo beside
 
 from __future__ import annotations
 
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import Params
 from kilonova.domain.server import ACTIVE
 from kilonova.engine.context import Context, HostContext, Subject
-from kilonova.engine.model import CONTROL, SOURCE, Facts, Operation, Registry, Step
+from kilonova.engine.facts import OperationFacts
+from kilonova.engine.model import CONTROL, Operation, Registry, Step, StepTargets, Target
 
 STEPS = 4
 
 
-async def find_fact(ctx: Context) -> Facts:
-    return {f"fact{ctx.ordinal}": ctx.operation_id}
+class BenchFacts(OperationFacts, kw_only=True):
+    source: str = ""
+    source_copy: int = 0
+    found: list[str] = []
 
 
-async def forget_fact(ctx: Context) -> Facts:
-    return {}
+SOURCE: StepTargets[BenchFacts] = StepTargets("source", lambda facts: [Target(facts.source, facts.source_copy)])
 
 
-async def answer(host: HostContext) -> Facts:
-    return {"host": host.host}
+async def find_fact(ctx: Context[BenchFacts, Params]) -> None:
+    ctx.facts.found = [*ctx.facts.found, ctx.operation_id]
 
 
-class InControl(Operation):
+async def forget_fact(ctx: Context[BenchFacts, Params]) -> None:
+    pass
+
+
+async def answer(host: HostContext) -> StepResult:
+    return StepResult(disk=host.host)
+
+
+class InControl(Operation[BenchFacts, Params]):
+    facts_type = BenchFacts
+    params_type = Params
     name = "bench_control"
     action = "bench"
     task_state = "benching"
@@ -31,17 +45,19 @@ class InControl(Operation):
     steps = [Step(f"control_{n}", find_fact, on=CONTROL, undo=forget_fact) for n in range(STEPS)]
 
 
-class OnHosts(Operation):
+class OnHosts(Operation[BenchFacts, Params]):
     """control -> host -> control -> host"""
 
+    facts_type = BenchFacts
+    params_type = Params
     name = "bench_hosts"
     action = "bench"
     task_state = "benching"
     from_states = frozenset({ACTIVE})
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[Params]) -> BenchFacts:
         assert subject.server is not None
-        return {"source": subject.server.host, "source_copy": subject.server.copy}
+        return BenchFacts(source=subject.server.host_name, source_copy=subject.server.copy or 0)
 
     steps = [
         Step("control_0", find_fact, on=CONTROL, undo=forget_fact),

@@ -22,7 +22,7 @@ from kilonova.domain.guest import GuestVolume as GuestVolume
 from kilonova.domain.guest import HostInventory as HostInventory
 from kilonova.domain.guest_contents import GuestSecrets as GuestSecrets
 from kilonova.domain.guest_ports import GuestPort
-from kilonova.domain.hardware import HardwareWish, HostClaim
+from kilonova.domain.hardware import HardwareRequest, HostClaim
 from kilonova.domain.host_network import HostNetwork, NetworkDocument
 from kilonova.domain.image_bytes import ImageContent, UploadOrder
 from kilonova.domain.network import Vif, WantedPort
@@ -343,8 +343,10 @@ class Claims(Protocol):
 
     def of(self, server: str, copy: int) -> HostClaim | None: ...
 
-    def take(self, server: str, copy: int, wish: HardwareWish | None, *, beside: int | None = None) -> HostClaim | None:
-        """Kept when this returns; raises `Failed` when the hardware does not do."""
+    def take(
+        self, server: str, copy: int, requested: HardwareRequest | None, *, beside: int | None = None
+    ) -> HostClaim | None:
+        """Stored when this returns; raises `Failed` when the hardware does not do."""
 
     def drop(self, server: str, copy: int) -> None: ...
 

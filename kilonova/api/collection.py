@@ -1,11 +1,11 @@
-"""What records of many kinds have below their address: tags, keys with values. A subclass is a service's dialect:
-how it reads and changes them, and what it answers."""
+"""The five verbs of a kind of record, and what is below its address: tags, keys with values. A subclass is a service's
+dialect: how it finds, reads and changes them, and what it answers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from starlette.responses import Response
 
@@ -16,6 +16,59 @@ from kilonova.domain.errors import Refused
 
 EditTags = Callable[[list[str]], list[str]]
 EditValues = Callable[[dict[str, str]], dict[str, str]]
+
+
+R = TypeVar("R")
+
+
+class Collection(ABC, Generic[R]):
+    """List, show, create, update, delete."""
+
+    @property
+    @abstractmethod
+    def word(self) -> str:
+        """`user`: the key of a body."""
+
+    @abstractmethod
+    async def list_(self, call: Call) -> Response: ...
+
+    @abstractmethod
+    async def find(self, call: Call, *, writes: bool) -> R:
+        """Return the record of the address, if the caller may see it, or change it."""
+
+    @abstractmethod
+    async def add(self, call: Call) -> R:
+        """Create the record that the body asks for."""
+
+    @abstractmethod
+    async def edit(self, call: Call, record: R) -> R:
+        """Change a record as the body asks."""
+
+    @abstractmethod
+    async def drop(self, call: Call, record: R) -> None: ...
+
+    @abstractmethod
+    def view(self, call: Call, record: R) -> dict[str, Any]: ...
+
+    def answer(self, call: Call, record: R, status: int = 200) -> Response:
+        return answer({self.word: self.view(call, record)}, status)
+
+    async def show(self, call: Call) -> Response:
+        """Show one record, or 404 if the caller may not see it."""
+        return self.answer(call, await self.find(call, writes=False))
+
+    async def create(self, call: Call) -> Response:
+        """Create one record."""
+        return self.answer(call, await self.add(call), 201)
+
+    async def update(self, call: Call) -> Response:
+        """Update only the attributes that the body names."""
+        return self.answer(call, await self.edit(call, await self.find(call, writes=True)))
+
+    async def delete(self, call: Call) -> Response:
+        """Delete the record and those that depend on it; refused while it is in use."""
+        await self.drop(call, await self.find(call, writes=True))
+        return nothing()
 
 
 class Tags(ABC):

@@ -1,6 +1,6 @@
 """Differences of hosts, ports and volumes from the servers' own records.
 
-Nothing of it is repaired: what a user made is never deleted because a record is missing. Each sentence says what to do.
+Nothing of it is repaired: a user's data is never deleted because a record is missing. Each sentence says what to do.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class AuditRecords:
 
 
 def compare(records: AuditRecords, holdings: Holdings) -> set[Difference]:
-    """Servers that somebody is busy with are passed over."""
-    found = {*_copies(records, holdings), *_missing(records, holdings)}
-    found |= {*_ports(records), *_attachments(records), *_volumes(records), *_not_reclaimed(records)}
-    return {one for one in found if one.server not in records.busy}
+    """Return the differences. Servers with a live operation are skipped."""
+    differences = {*_copies(records, holdings), *_missing(records, holdings)}
+    differences |= {*_ports(records), *_attachments(records), *_volumes(records), *_not_reclaimed(records)}
+    return {one for one in differences if one.server not in records.busy}
 
 
 def _copies(records: AuditRecords, holdings: Holdings) -> Iterator[Difference]:

@@ -19,7 +19,7 @@ Outcome = Literal["found", "repaired", "left"]
 class FindingShare(msgspec.Struct, frozen=True):
     host: str
     resources: Amounts
-    holder: str = ""  # the evacuation it is kept for; empty: the consumer itself
+    holder: str = ""  # the evacuation that holds it; empty: the consumer itself
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -47,8 +47,8 @@ class Unbalanced(msgspec.Struct, frozen=True):
     why: str = ""
 
     @classmethod
-    def of(cls, found: Imbalance) -> Unbalanced:
-        return cls(found.provider, found.resource_class, found.used, found.held)
+    def of(cls, imbalance: Imbalance) -> Unbalanced:
+        return cls(imbalance.provider, imbalance.resource_class, imbalance.used, imbalance.held)
 
 
 class Miscounted(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Report(msgspec.Struct, frozen=True):
     unreachable: dict[str, str]  # cell → why
     foreign: list[str]  # hold something, and never were a server or migration of this cloud
     hardware: list[str] = []  # host claims that cannot be
-    abandoned: list[str] = []  # steps whose remains nobody has settled; nothing of them is freed
+    abandoned: list[str] = []  # steps whose remains are not settled; nothing of them is freed
     differences: list[Difference] = []  # of hosts, ports and volumes from the servers' records; never repaired
     silent: list[str] = []  # hosts that did not say what they hold
 
@@ -89,7 +89,7 @@ def finding_of(reading: Reading, consumer: str) -> Finding:
         consumer=consumer,
         server=reading.server(consumer),
         kind=_kind(holds, owns),
-        sentence=f"{consumer} holds {told(holds)}, owns {told(owns)}",
+        sentence=f"{consumer} holds {_amounts_text(holds)}, owns {_amounts_text(owns)}",
         holds=_shares(holds),
         owns=_shares(owns),
         proof=reading.standing(consumer),
@@ -108,7 +108,7 @@ def _shares(places: Places) -> list[FindingShare]:
     return [FindingShare(host, amounts, holder) for (host, holder), amounts in sorted(places.items())]
 
 
-def told(places: Places) -> str:
+def _amounts_text(places: Places) -> str:
     return (
         ", ".join(
             " ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))

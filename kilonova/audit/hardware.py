@@ -20,7 +20,7 @@ def differences(
     hosts: Iterable[Row], copies: Iterable[Row], servers: Mapping[str, Row], moves: Iterable[Row], busy: set[str]
 ) -> set[str]:
     """Return the differences of one cell. Servers with a live operation are skipped."""
-    found: set[str] = set()
+    sentences: set[str] = set()
     flavors = flavors_left(moves)
     held: dict[str, list[tuple[str, HostClaim]]] = {}
     for row in copies:
@@ -31,14 +31,14 @@ def differences(
             flavor = flavors.get((row["server_id"], row["host"], row["copy"]), server["flavor"])
             if _asks(flavor):
                 copy = f"copy {row['copy']} of {row['server_id']} on {row['host']}"
-                found.add(f"{copy} needs host hardware, but has no recorded host claim; {NEXT}")
+                sentences.add(f"{copy} needs host hardware, but has no recorded host claim; {NEXT}")
     for host in hosts:
         hardware = msgspec.json.decode(host["document"], type=HostHardware)
         twice = conflicts(hardware, sorted(held.get(host["host"], []), key=lambda pair: pair[0]))
-        found |= {f"{host['host']}: {what} by the records; {NEXT}" for what in twice}
-    return found
+        sentences |= {f"{host['host']}: {what} by the records; {NEXT}" for what in twice}
+    return sentences
 
 
 def _asks(flavor: str) -> bool:
-    wish = flavor_from(flavor).wish
-    return wish is not None and wish.needs_claim
+    requested = flavor_from(flavor).wish
+    return requested is not None and requested.needs_claim

@@ -1,4 +1,4 @@
-"""Asking hosts what they hold now. What they reported when they registered may be hours old."""
+"""Query hosts for their current holdings. Their reports from registration may be hours old."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Reading:
     mapped: dict[str, str | None] = field(default_factory=dict)  # server → cell
     unreachable: dict[str, str] = field(default_factory=dict)  # cell → why
     hardware: set[str] = field(default_factory=set)  # what is wrong with what copies hold of it
-    left: Held = field(default_factory=dict)  # by steps that were abandoned, and nobody has settled (law 17)
+    left: Held = field(default_factory=dict)  # by steps that were abandoned and not settled (law 17)
     abandoned: list[str] = field(default_factory=list)  # those steps, a sentence each
 
     def suspects(self) -> set[str]:
@@ -90,7 +90,7 @@ class Reading:
         return where is None or where in self.unreachable
 
     def is_ours(self, consumer: str) -> bool:
-        """A server, or a migration: now, or once. Others may hold things in placement too."""
+        """A server, or a migration: now, or once. Others may hold allocations too."""
         server = self.server(consumer)
         return server in self.turns or server in self.fences or server in self.mapped or server != consumer
 

@@ -63,7 +63,7 @@ async def _settle(tx: Tx, finding: Finding, owner: tuple[str, str]) -> None:
     project, user = (holding.project, holding.user) if holding.exists else owner
     change = ConsumerChange(finding.consumer, rows, project, user, holding.type_id)
     await ledger.apply(tx, holdings, [change], origin=Origin(VERB, finding.server, who=VERB))
-    await tx.run(_DROP_FENCE, server=finding.server)  # made by the lock above, when there was none
+    await tx.run(_DROP_FENCE, server=finding.server)  # created by the lock above if there was none
 
 
 async def _rows(tx: Tx, finding: Finding) -> Rows:
@@ -79,16 +79,16 @@ async def _rows(tx: Tx, finding: Finding) -> Rows:
     return rows
 
 
-async def recount(placement: Store, found: Unbalanced) -> str:
+async def recount(placement: Store, unbalanced: Unbalanced) -> str:
     """`used` from the allocations, under the provider's lock. A class that is held but not offered stays."""
 
     async def body(tx: Tx) -> None:
-        named = await tx.one(_PROVIDER, name=found.provider)
+        named = await tx.one(_PROVIDER, name=unbalanced.provider)
         row = await tx.one(LOCK_PROVIDER, uuid=named["uuid"]) if named is not None else None
         if row is None:
-            raise RepairSkipped(f"provider {found.provider}: not found")
-        if found.used is None:
-            raise RepairSkipped(f"provider {found.provider}: it does not offer {found.resource_class}")
+            raise RepairSkipped(f"provider {unbalanced.provider}: not found")
+        if unbalanced.used is None:
+            raise RepairSkipped(f"provider {unbalanced.provider}: it does not offer {unbalanced.resource_class}")
         now, mark = await tx.now(), await tx.mark()
         await tx.run(ledger.TOUCH_PROVIDER, provider=row["id"], raised=1, mark=mark, updated_at=now)
         await ledger.recount(tx, row["id"])

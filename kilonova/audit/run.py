@@ -16,15 +16,15 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Clock, Stores, Tx
 
-MOST_KEPT = 100
+MOST_REPORTS = 100
 _FORGET = Sql(
-    delete(audits).where(audits.c.id <= select(func.max(audits.c.id) - MOST_KEPT).correlate(None).scalar_subquery())
+    delete(audits).where(audits.c.id <= select(func.max(audits.c.id) - MOST_REPORTS).correlate(None).scalar_subquery())
 )
 _NEWEST = Sql(select(audits.c.report).order_by(audits.c.id.desc()).limit(bindparam("limit")))
 
 
 async def audit(stores: Stores, clock: Clock, *, mend: bool, ask: AskHost | None = None) -> Report:
-    """`ask`: hosts are asked what they hold, too. Raises StoreError when placement or control cannot be read."""
+    """`ask`: query the hosts for their holdings too. Raises StoreError when placement or control cannot be read."""
     began = clock.now()
     first = await read_all(stores)
     second = await read_all(stores) if first.suspects() or first.hardware else first
@@ -33,12 +33,12 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool, ask: AskHost | None
     unknown = [consumer for consumer in agreed if second.is_unknown(consumer)]
     foreign = [consumer for consumer in agreed if consumer not in unknown and not second.is_ours(consumer)]
     findings = [finding_of(second, consumer) for consumer in agreed if consumer not in {*unknown, *foreign}]
-    unbalanced = [Unbalanced.of(found) for found in await stores.placement.read(balance)]
-    miscounted = [_miscounted(found) for found in await stores.control.read(usage.miscounted)]
+    unbalanced = [Unbalanced.of(one) for one in await stores.placement.read(balance)]
+    miscounted = [_miscounted(one) for one in await stores.control.read(usage.miscounted)]
     if mend:
         findings = [await _repaired(stores, second, finding) for finding in findings]
-        unbalanced = [await _recounted(stores, found) for found in unbalanced]
-        miscounted = [await _counted_again(stores, found) for found in miscounted]
+        unbalanced = [await _recounted(stores, one) for one in unbalanced]
+        miscounted = [await _counted_again(stores, one) for one in miscounted]
     differences, silent = await find_differences(stores, ask)
     return Report(
         began=began,
@@ -59,7 +59,7 @@ async def audit(stores: Stores, clock: Clock, *, mend: bool, ask: AskHost | None
 
 
 def _is_same(first: Reading, second: Reading, consumer: str) -> bool:
-    """A cell that answered once only tells nothing."""
+    """A cell that answered only once does not count."""
     return (
         first.unreachable.keys() == second.unreachable.keys()
         and first.held.get(consumer) == second.held.get(consumer)
@@ -73,18 +73,18 @@ async def _repaired(stores: Stores, reading: Reading, finding: Finding) -> Findi
     return msgspec.structs.replace(finding, outcome=_outcome(why), why=why)
 
 
-async def _recounted(stores: Stores, found: Unbalanced) -> Unbalanced:
-    why = await recount(stores.placement, found)
-    return msgspec.structs.replace(found, outcome=_outcome(why), why=why)
+async def _recounted(stores: Stores, unbalanced: Unbalanced) -> Unbalanced:
+    why = await recount(stores.placement, unbalanced)
+    return msgspec.structs.replace(unbalanced, outcome=_outcome(why), why=why)
 
 
-def _miscounted(found: usage.Miscount) -> Miscounted:
-    return Miscounted(found.project, found.user, found.kept, found.counted)
+def _miscounted(miscount: usage.Miscount) -> Miscounted:
+    return Miscounted(miscount.project, miscount.user, miscount.recorded, miscount.counted)
 
 
-async def _counted_again(stores: Stores, found: Miscounted) -> Miscounted:
-    await stores.control.write(lambda tx: usage.recount(tx, found.project, found.user))
-    return msgspec.structs.replace(found, outcome="repaired")
+async def _counted_again(stores: Stores, miscounted: Miscounted) -> Miscounted:
+    await stores.control.write(lambda tx: usage.recount(tx, miscounted.project, miscounted.user))
+    return msgspec.structs.replace(miscounted, outcome="repaired")
 
 
 def _outcome(why: str) -> Outcome:
@@ -101,8 +101,8 @@ async def keep(stores: Stores, report: Report) -> None:
     await stores.control.write(body)
 
 
-async def kept(stores: Stores, limit: int) -> list[Report]:
-    """The newest first."""
+async def read_reports(stores: Stores, limit: int) -> list[Report]:
+    """Return stored reports, the newest first."""
 
     async def body(tx: Tx) -> list[Report]:
         return [msgspec.json.decode(row["report"], type=Report) for row in await tx.all(_NEWEST, limit=limit)]

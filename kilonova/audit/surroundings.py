@@ -19,7 +19,7 @@ from kilonova.store.statements import Sql
 from kilonova.world import Row, Store, Stores, Tx
 
 AskHost = Callable[[str, str], Awaitable[Sequence[CopyReport] | None]]  # cell, host → copies; None: no answer
-AT_ONCE = 64  # hosts that are asked at the same time
+AT_ONCE = 64  # hosts queried at the same time
 
 _SERVER = ("id", "host", "runner_host", "runner_copy", "vm_state", "turn", "network_info", "volume_info", "deleted")
 _SERVERS = Sql(select(*cell.servers.c[_SERVER]))
@@ -46,16 +46,16 @@ _VOLUMES = Sql(select(*volume.volumes.c["id", "status"]).where(volume.volumes.c.
 
 
 async def find_differences(stores: Stores, ask: AskHost | None) -> tuple[list[Difference], list[str]]:
-    """Return the differences found both before and after the hosts were asked, of servers unchanged in between; and the
+    """Return the differences both before and after the hosts were queried, of servers unchanged in between; and the
     hosts that did not answer. Raises StoreError if control cannot be read."""
     before = await _read(stores)
-    asked = before.hosts if ask is not None else {}
-    holdings = await _ask_all(asked, ask) if ask is not None else {}
-    found = compare(before, holdings)
-    if found:
+    hosts = before.hosts if ask is not None else {}
+    holdings = await _ask_all(hosts, ask) if ask is not None else {}
+    differences = compare(before, holdings)
+    if differences:
         after = await _read(stores)
-        found = {one for one in found & compare(after, holdings) if _is_still(before, after, one.server)}
-    return sorted(found), sorted(asked.keys() - holdings.keys())
+        differences = {one for one in differences & compare(after, holdings) if _is_still(before, after, one.server)}
+    return sorted(differences), sorted(hosts.keys() - holdings.keys())
 
 
 def _is_still(before: AuditRecords, after: AuditRecords, server: str) -> bool:

@@ -2,21 +2,21 @@
 
 from urllib.parse import quote
 
-CELLS_CHANGED = "cells.changed"  # whoever keeps cells open looks at them again
+CELLS_CHANGED = "cells.changed"  # processes with open cells read them again
 IMAGE_ADDRESS = "image.upload.address"  # an API answers with its URL: hosts send and fetch the bytes of images there
 HOST_ALIVE = "conductor.alive"  # a host whose heartbeat was not answered; every conductor hears it
 HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: what waits for one is looked at
 
 
 def token(name: str) -> str:
-    """Any name as one word of a subject: dots, blanks and wildcards mean something to a broker, so they are encoded."""
+    """Return the name as one token of a subject: dots, blanks and wildcards have a meaning there and are encoded."""
     if not name:
         raise ValueError("a bus subject must not have an empty name")
     return quote(name, safe="").replace(".", "%2E")
 
 
 def in_cell(prefix: str, subject: str) -> str:
-    """The subject as whoever is outside of a cell says it; in the cell it goes without saying."""
+    """Return the subject as used outside of a cell; inside, the prefix is implied."""
     return f"{prefix}.{subject}" if prefix else subject
 
 

@@ -33,7 +33,7 @@ class _Subscription:
     context: contextvars.Context
 
     def start(self, answer: Callable[[_Subscription, Reply], None], body: bytes) -> None:
-        # A copy: what one handler sets in its context is no business of the next one.
+        # A copy: values that one handler sets in its context must not reach the next one.
         self.end.tasks.spawn(self._run(answer, body), context=self.context.copy())
 
     async def _run(self, answer: Callable[[_Subscription, Reply], None], body: bytes) -> None:
@@ -57,7 +57,7 @@ class MemoryHub:
         self._ends.setdefault(end.name, []).append(end)
 
     def detach(self, name: str) -> None:
-        """The process is gone: it hears and says nothing more, and nobody is told. A new end may take its name.
+        """The process is gone: it neither receives nor sends, without notice. A new end may take its name.
 
         Handlers that are running are not cancelled (a killed process cleans nothing up); their answers go nowhere.
         """
@@ -103,7 +103,7 @@ class MemoryHub:
                 loop.call_soon(deliver, context=self._context)
 
     def living(self, server: _Subscription) -> _Subscription | None:
-        """Who gets a message sent to this server: after a restart its successor, as with any broker."""
+        """Return the receiver of messages to this server: after a restart its successor, as with any broker."""
         if not server.end.gone:
             return server
         heirs = (other for other in self._servers[server.subject] if other.end.name == server.end.name)
@@ -147,7 +147,7 @@ class MemoryBus:
         check_size(subject, body)
         receivers = self._receivers(subject)
         if not receivers and self._hub.weather is None:
-            await asyncio.sleep(0)  # whoever asks again and again must not stop the world
+            await asyncio.sleep(0)  # a caller that retries in a loop must not block the event loop
             raise NoAnswer(f"no subscriber on {subject}")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Reply | None] = loop.create_future()

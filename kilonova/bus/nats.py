@@ -117,7 +117,7 @@ class NatsBus:
     async def cast(self, subject: str, body: bytes) -> None:
         check_size(subject, body)
         if self._client is None or not self._client.is_connected:
-            return  # nats-py would keep it and send it when nobody needs it any more
+            return  # nats-py would buffer it and send it too late
         try:
             await self._client.publish(self._prefix + subject, body)
         except errors.MaxPayloadError:
@@ -139,7 +139,7 @@ class NatsBus:
     # Serving
 
     async def _subscribe(self, client: Client, served: list[_Served]) -> None:
-        """Returns when the broker knows, so that who is told "I serve this" can ask at once."""
+        """Return when the broker knows, so that clients can call at once."""
         for one in served:
             receiver = self._receiver(one, client)
             self._subscriptions.append(await client.subscribe(one.subject, queue=one.queue, cb=receiver))
@@ -169,7 +169,7 @@ class NatsBus:
     # Staying connected
 
     async def _watch(self) -> None:
-        """nats-py reconnects by itself but gives up for good on some words of the server; we never do."""
+        """Reconnect. nats-py does by itself, but gives up for good on some errors of the server; we never do."""
         loop = asyncio.get_running_loop()
         seen = loop.time()
         while True:
@@ -182,7 +182,7 @@ class NatsBus:
                         await self._renew()
                     await self._on_reconnected()
                 except (KilonovaError, errors.Error, OSError) as error:
-                    log.debug("%s", error)  # that it is lost was said when it was lost
+                    log.debug("%s", error)  # the loss was logged when it happened
 
     async def _renew(self) -> None:
         old, self._client = self._client, None
@@ -227,7 +227,7 @@ class NatsBus:
         }
 
     async def _on_error(self, error: Exception) -> None:
-        """Each attempt to reconnect has its error: the loss itself was said, and a refusal is said once."""
+        """Log an error once: each attempt to reconnect has one, and the loss itself was logged."""
         known = isinstance(error, OSError | TimeoutError | errors.StaleConnectionError) or str(error) == self._complaint
         if not known:
             self._complaint = str(error)

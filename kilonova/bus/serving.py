@@ -41,13 +41,13 @@ def check_size(subject: str, body: bytes) -> None:
 
 
 async def run_handler(handler: Handler, subject: str, body: bytes) -> Reply:
-    """The asker learns what was said on purpose and no more; the details stay in the server's log."""
+    """Run the handler. The caller gets intended errors only; the details of others stay in the server's log."""
     try:
         answer = await handler(body)
         check_size(subject, answer)
     except KilonovaError as error:
         text = str(error) or type(error).__name__
-        # The store has said that it is away, and both are told to every host that asks, again and again.
+        # The store has logged that it is away, and every host's repeated requests get both errors.
         quietly = isinstance(error, Unreachable | Crowded)
         log.log(logging.DEBUG if quietly else logging.WARNING, "%s: %s", subject, text)
         return Reply(b"", text[:MAX_FAILURE_TEXT])
@@ -86,5 +86,5 @@ class Tasks:
         if task.cancelled():
             return
         error = task.exception()
-        if isinstance(error, Exception):  # anything stronger is a simulated death, which is nobody's bug
+        if isinstance(error, Exception):  # anything stronger is a simulated death, not a bug
             log.error("a message was not handled", exc_info=error)

@@ -48,14 +48,14 @@ def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
 
 
 def with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str, str]:
-    """Return the configured addresses and those of cells that were made since, which only control knows."""
+    """Return the configured addresses and those of cells that were added since, which only control knows."""
     import asyncio
 
     from kilonova.runtime import SystemClock
-    from kilonova.store.open import made_cells
+    from kilonova.store.open import added_cells
 
-    made = made_cells(urls["control"], data, address_opener(settings, data), SystemClock())
-    return {**asyncio.run(made), **urls}
+    added = added_cells(urls["control"], data, address_opener(settings, data), SystemClock())
+    return {**asyncio.run(added), **urls}
 
 
 def set_up_logs(settings: Settings) -> None:

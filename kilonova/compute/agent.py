@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +20,7 @@ from kilonova.compute.questions import Questions
 from kilonova.compute.reconcile import Tries, carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.guest import CopyReport
+from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import (
     Alive,
     Beat,
@@ -31,9 +31,10 @@ from kilonova.domain.messages import (
     Registered,
     Returned,
     StepOrder,
+    StepResult,
 )
 from kilonova.engine.context import HostContext
-from kilonova.engine.model import Registry
+from kilonova.engine.model import HostWork, Registry
 from kilonova.logs import OPERATION
 from kilonova.world import Driver, HostMemory, World
 
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
 CLOUD = "cloud"  # which cloud it belongs to
-REMEMBERED = 4096  # servers; an order comes as the answer to a question just asked, so old ones cannot turn up
+REMEMBERED = 4096  # servers; an order is the response to a current request, so old ones cannot arrive
 
 
 class Agent:
@@ -69,9 +70,9 @@ class Agent:
         self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
         self._key = ""
         self._cloud: dict[str, Any] = {}
-        kept = world.memory.load()
-        self.claims = HostClaims(world.memory, kept)
-        for name, value in kept.items():
+        remembered = world.memory.load()
+        self.claims = HostClaims(world.memory, remembered)
+        for name, value in remembered.items():
             if name == KEY:
                 self._key = value
             elif name == CLOUD:
@@ -125,7 +126,7 @@ class Agent:
 
     async def _copies(self) -> list[CopyReport]:
         """All that is here, with what it holds of the hardware and the highest turn that was seen of its server."""
-        copies = self.claims.told(await self.driver.copies())
+        copies = self.claims.with_claims(await self.driver.copies())
         return [msgspec.structs.replace(one, turn=self._turns.get(one.server, (0, 0))[0]) for one in copies]
 
     async def _live(self) -> None:
@@ -143,7 +144,7 @@ class Agent:
                 self.refused = why.message
                 logger.error("host %s: registration refused: %s", self.host, why.message)
                 return
-            except Exception as error:  # whatever it is, a host that stops beating helps nobody
+            except Exception as error:  # whatever it is, the heartbeat must go on
                 logger.warning("host %s: %s", self.host, error, exc_info=not isinstance(error, KilonovaError))
                 await self.world.clock.sleep(self._interval / 4)
                 continue
@@ -303,7 +304,7 @@ class Agent:
             await self._begin(following)
         await self._powers.read_again(order.server)
 
-    async def _perform(self, order: StepOrder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    async def _perform(self, order: StepOrder) -> tuple[JsonObject | None, JsonObject | None]:
         host = HostContext(
             driver=self.driver,
             claims=self.claims,
@@ -318,7 +319,7 @@ class Agent:
             image=order.image,
         )
         try:
-            return await self._function(order)(host) or {}, None
+            return msgspec.to_builtins(await self._function(order)(host) or StepResult()), None
         except Failed as failed:
             return None, error_of(failed.code, failed.message, elsewhere=not failed.final, final=failed.final)
         except Exception as unexpected:
@@ -326,22 +327,19 @@ class Agent:
             text = f"{type(unexpected).__name__}: {unexpected}"
             return None, error_of("unexpected", text, elsewhere=True, final=False)
 
-    def _function(self, order: StepOrder) -> Callable[[HostContext], Awaitable[dict[str, Any] | None]]:
+    def _function(self, order: StepOrder) -> HostWork:
         """Steps are found by name (law 14)."""
         try:
             step = self._registry[order.kind].step(order.name)
         except LookupError:
             text = f"this agent does not know {order.kind}/{order.name}"
             raise Failed("unknown_step", text, final=True) from None
-        function: Callable[[HostContext], Awaitable[dict[str, Any] | None]] = (
-            step.do if order.way == "do" else step.undo
-        )
-        return function
+        return step.host_work(order.way)
 
     async def _finish(
-        self, order: StepOrder, result: dict[str, Any] | None, error: dict[str, Any] | None, *, goes_on: bool = False
+        self, order: StepOrder, result: JsonObject | None, error: JsonObject | None, *, goes_on: bool = False
     ) -> StepOrder | None:
-        """Report until somebody answers; returns the next step. Refused: ask what should be there (law 7)."""
+        """Report until a conductor answers; return the next step. Refused: ask which copies belong here (law 7)."""
         while True:
             message = Finish(
                 host=self.host,
@@ -371,7 +369,7 @@ class Agent:
             logger.debug("host %s: the result of %s came too late: %s", self.host, order.name, why)
         self._refusal = why
 
-    # -- small things -------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------
 
     async def _ask(self, subject: str, message: Any, kind: type[T]) -> T:
         answer = await self.world.bus.call(subject, msgspec.json.encode(message), timeout=self._interval / 2)

@@ -1,4 +1,4 @@
-"""The files that tell a guest about itself: on a config drive (label `config-2`) and from the metadata service.
+"""The files that describe a guest to itself: on a config drive (label `config-2`) and from the metadata service.
 
 OpenStack's formats: `openstack/<version>/meta_data.json`, `user_data`, `network_data.json`, `vendor_data.json`,
 `vendor_data2.json` and `openstack/content/NNNN` for the files of the request. Each version has what was known at its
@@ -49,7 +49,7 @@ class BusAddress:
 class Telling:
     """Host settings that go into these files beside the order."""
 
-    dhcp_domain: str = "novalocal"  # "": the host name stands alone
+    dhcp_domain: str = "novalocal"  # "": the host name without a domain
     seed: bytes = b""  # SEED_BYTES of randomness; none: the guest is given none
     devices: Mapping[str, BusAddress] = field(default_factory=dict)  # by port, volume, or name of a local disk
     vendor_data: Mapping[str, Any] = field(default_factory=dict)  # of the operator
@@ -117,49 +117,51 @@ def _openstack(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, extra:
 
 def _meta_data(guest: GuestSpec, secrets: GuestSecrets, telling: Telling, version: str) -> dict[str, Any]:
     contents = guest.contents
-    told: dict[str, Any] = {"uuid": guest.server}
+    document: dict[str, Any] = {"uuid": guest.server}
     if contents.metadata:
-        told["meta"] = contents.metadata
+        document["meta"] = contents.metadata
     if secrets.files:
-        told["files"] = [{"content_path": f"/content/{n:04}", "path": one.path} for n, one in enumerate(secrets.files)]
+        document["files"] = [
+            {"content_path": f"/content/{n:04}", "path": one.path} for n, one in enumerate(secrets.files)
+        ]
     if contents.public_keys:
-        told["public_keys"] = {key.name: key.text for key in contents.public_keys}
-        told["keys"] = [{"name": key.name, "type": key.type, "data": key.text} for key in contents.public_keys]
-    told |= {
+        document["public_keys"] = {key.name: key.text for key in contents.public_keys}
+        document["keys"] = [{"name": key.name, "type": key.type, "data": key.text} for key in contents.public_keys]
+    document |= {
         "hostname": _hostname(guest, telling),
         "name": guest.name,
         "launch_index": contents.launch_index,
         "availability_zone": contents.availability_zone,
     }
     if version >= GRIZZLY and telling.seed:
-        told["random_seed"] = base64.b64encode(telling.seed).decode()
+        document["random_seed"] = base64.b64encode(telling.seed).decode()
     if version >= LIBERTY:
-        told["project_id"] = contents.project_id
+        document["project_id"] = contents.project_id
     if version >= NEWTON_ONE:
-        told["devices"] = _devices(guest, telling, version)
+        document["devices"] = _devices(guest, telling, version)
     if version >= VICTORIA:
         cells = guest.claim.cells if guest.claim is not None else ()
-        told["dedicated_cpus"] = sorted(vcpu for cell in cells for vcpu, _ in cell.pinning)
-    return told
+        document["dedicated_cpus"] = sorted(vcpu for cell in cells for vcpu, _ in cell.pinning)
+    return document
 
 
 def _devices(guest: GuestSpec, telling: Telling, version: str) -> list[dict[str, Any]]:
     """Return the devices with a tag. The guest finds a network device by its MAC, a volume or local disk by its
     serial; its root disk is always the first."""
-    told: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
     for port in (port for port in guest.ports if port.tag):
         at = telling.devices.get(port.port_id, BusAddress())
         nic = {"type": "nic", "bus": at.bus, "address": at.address, "mac": port.mac, "tags": [port.tag]}
-        told.append({**nic, "vf_trusted": False} if version >= ROCKY else nic)
+        devices.append({**nic, "vf_trusted": False} if version >= ROCKY else nic)
     for volume in (volume for volume in guest.volumes if volume.tag):
         at = telling.devices.get(volume.volume, BusAddress())
         disk = {"type": "disk", "bus": at.bus, "address": at.address, "serial": volume.volume}
-        told.append({**disk, "path": volume.device, "tags": [volume.tag]})
+        devices.append({**disk, "path": volume.device, "tags": [volume.tag]})
     for name, tag in guest.disk_tags.items():
         at = telling.devices.get(name, BusAddress())
-        found_by = {"path": ROOT_DEVICE} if name == ROOT else {"serial": name}
-        told.append({"type": "disk", "bus": at.bus, "address": at.address, **found_by, "tags": [tag]})
-    return told
+        identity = {"path": ROOT_DEVICE} if name == ROOT else {"serial": name}
+        devices.append({"type": "disk", "bus": at.bus, "address": at.address, **identity, "tags": [tag]})
+    return devices
 
 
 def _hostname(guest: GuestSpec, telling: Telling) -> str:

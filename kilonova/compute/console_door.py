@@ -26,13 +26,13 @@ class WebSocketDoor:
     async def carry(self, url: str, token: str, stream: ByteStream) -> None:
         address = urlsplit(url)
         is_secure = address.scheme == "https"
-        place = urlunsplit(
+        socket_url = urlunsplit(
             ("wss" if is_secure else "ws", address.netloc, f"{address.path.rstrip('/')}{HOST_PATH}", "", "")
         )
         trust = ssl.create_default_context(cafile=self._ca_file or None) if is_secure else None
         try:
             connection = await connect(
-                place,
+                socket_url,
                 ssl=trust,
                 additional_headers={TOKEN_HEADER: token},
                 compression=None,

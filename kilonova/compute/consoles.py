@@ -1,5 +1,5 @@
-"""Consoles of one host's guests, opened when an API asks over the bus. Bytes do not go over the bus: the host connects
-to the API that asked, with the token that came with the question. Nothing listens on the host."""
+"""Consoles of one host's guests, opened on request of an API over the bus. Bytes do not go over the bus: the host
+connects to that API, with the token of the request. Nothing listens on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A guest in EC2's words: one JSON document on a config drive, one file per word at the metadata service."""
+"""A guest in EC2's format: one JSON document on a config drive, one file per key at the metadata service."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def ec2_files(facts: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _short(kind: str, uuid: str) -> str:
-    """An id of EC2's length, made of the first digits of ours."""
+    """Return an id of EC2's length: the first digits of ours."""
     return f"{kind}-{uuid.replace('-', '')[:SHORT_ID]:0>{SHORT_ID}}"

@@ -1,7 +1,7 @@
 """The share of this host's CPUs, memory pages and PCI devices that each copy of a guest holds.
 
-The host decides: a claim is fitted here, against what is held here, and kept before anything of the copy is made. It is
-taken once per copy, found again after a crash, and dropped with the copy; while a server moves, both of its copies hold
+The host decides: a claim is fitted here, against the other claims, and stored before anything of the copy is created.
+It is taken once per copy, survives a crash, and is dropped with the copy; while a server moves, both of its copies hold
 theirs.
 """
 
@@ -14,20 +14,20 @@ import msgspec
 
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, fit
 from kilonova.world import HostMemory
 
-PREFIX = "claim/"  # of what is kept in the host's memory
+PREFIX = "claim/"  # of the claims in the host's memory
 
 
 class HostClaims:
     """`world.Claims` of one agent."""
 
-    def __init__(self, memory: HostMemory, kept: Mapping[str, Any]) -> None:
+    def __init__(self, memory: HostMemory, remembered: Mapping[str, Any]) -> None:
         self._memory = memory
         self._claims: dict[tuple[str, int], HostClaim] = {}
-        self.hardware = HostHardware()  # as the driver last said
-        for name, value in kept.items():
+        self.hardware = HostHardware()  # as the driver last reported
+        for name, value in remembered.items():
             if name.startswith(PREFIX):
                 server, _, copy = name.removeprefix(PREFIX).rpartition("/")
                 self._claims[server, int(copy)] = msgspec.convert(value, HostClaim)
@@ -35,18 +35,20 @@ class HostClaims:
     def of(self, server: str, copy: int) -> HostClaim | None:
         return self._claims.get((server, copy))
 
-    def take(self, server: str, copy: int, wish: HardwareWish | None, *, beside: int | None = None) -> HostClaim | None:
+    def take(
+        self, server: str, copy: int, requested: HardwareRequest | None, *, beside: int | None = None
+    ) -> HostClaim | None:
         """`beside`: the copy that this one replaces and never runs together with; they hold the same."""
-        if wish is None or not wish.needs_claim:
+        if requested is None or not requested.needs_claim:
             return None
         held = self.of(server, copy)
         if held is None and beside is not None:
             held = self.of(server, beside)
         if held is None:
-            found = fit(wish, self.hardware, list(self._claims.values()))
-            if isinstance(found, str):
-                raise Failed("no_hardware", f"the host's hardware does not fit: {found}", elsewhere=True)
-            held = found
+            claim = fit(requested, self.hardware, list(self._claims.values()))
+            if isinstance(claim, str):
+                raise Failed("no_hardware", f"the host's hardware does not fit: {claim}", elsewhere=True)
+            held = claim
         self._keep(server, copy, held)
         return held
 
@@ -54,17 +56,17 @@ class HostClaims:
         if self._claims.pop((server, copy), None) is not None:
             self._memory.drop(_name(server, copy))
 
-    def told(self, reports: Sequence[CopyReport]) -> list[CopyReport]:
+    def with_claims(self, reports: Sequence[CopyReport]) -> list[CopyReport]:
         """Return the copies with their claims. A guest's definition is true even if the memory of its claim was lost;
         a claim without a copy is reported as an absent copy, so that a verdict decides about it."""
         for report in reports:
             if report.claim is not None and (report.server, report.copy) not in self._claims:
                 self._keep(report.server, report.copy, report.claim)
-        found = {(report.server, report.copy) for report in reports}
+        reported = {(report.server, report.copy) for report in reports}
         lone = [
             CopyReport(server, copy, "absent", whole=False, defined=False, claim=claim)
             for (server, copy), claim in sorted(self._claims.items(), key=lambda item: item[0])
-            if (server, copy) not in found
+            if (server, copy) not in reported
         ]
         return [msgspec.structs.replace(r, claim=self._claims.get((r.server, r.copy))) for r in reports] + lone
 

@@ -12,7 +12,7 @@ PASSING = (408, 429, 500, 502, 503, 504)  # another try may do better
 
 
 def connect(scheme: str, address: str, ca_file: str = "") -> http.client.HTTPConnection:
-    """`ca_file`: whom to believe besides the machine's own authorities. It is not connected yet."""
+    """`ca_file`: authorities to trust besides the machine's own. It is not connected yet."""
     if scheme != "https":
         return http.client.HTTPConnection(address, timeout=SECONDS)
     trust = ssl.create_default_context(cafile=ca_file or None)

@@ -30,7 +30,7 @@ class HttpImageBytes:
     """`world.Uploads` of an agent, and where it fetches images."""
 
     def __init__(self, bus: Bus, clock: Clock, *, url: str = "", ca_file: str = "") -> None:
-        """`url`: of an API; without one, an API is asked for its address over the bus."""
+        """`url`: of an API; without one, an API's address is requested over the bus."""
         self._bus, self._clock, self._url, self._ca_file = bus, clock, url, ca_file
 
     async def send(self, order: UploadOrder, content: Callable[[], AsyncIterator[bytes]]) -> None:

@@ -29,8 +29,8 @@ class FileMemory:
             raise StoreError(f"memory of the host {path}: it cannot be opened: {error}") from error
 
     def load(self) -> dict[str, Any]:
-        found = self._db.execute("SELECT name, value FROM memory").fetchall()
-        return {name: msgspec.json.decode(value) for name, value in found}
+        rows = self._db.execute("SELECT name, value FROM memory").fetchall()
+        return {name: msgspec.json.decode(value) for name, value in rows}
 
     def keep(self, name: str, value: Any) -> None:
         self._run("INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, msgspec.json.encode(value)))

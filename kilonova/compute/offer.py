@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kilonova.domain.cpus import parse_cpus, told
+from kilonova.domain.cpus import format_cpus, parse_cpus
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HostHardware
 from kilonova.domain.pci import DeviceSpec
@@ -33,7 +33,7 @@ class Offer:
         there = frozenset(cpus)
         for option, wanted in (("cpu_dedicated_set", self.dedicated), ("cpu_shared_set", self.shared or frozenset())):
             if missing := wanted - there:
-                text = f"[compute] {option} names CPU {told(missing)}; {host} has the CPUs {told(there)}"
+                text = f"[compute] {option} names CPU {format_cpus(missing)}; {host} has the CPUs {format_cpus(there)}"
                 raise Refused("bad_configuration", text)
 
     def shared_of(self, cpus: Iterable[int]) -> tuple[int, ...]:

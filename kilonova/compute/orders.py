@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
+from kilonova.domain.json import JsonObject
 from kilonova.domain.messages import StepOrder
 
 
@@ -21,5 +21,5 @@ def key_of(order: StepOrder) -> str:
     return f"{order.operation}/{order.ordinal}"
 
 
-def error_of(code: str, message: str, *, elsewhere: bool, final: bool) -> dict[str, Any]:
+def error_of(code: str, message: str, *, elsewhere: bool, final: bool) -> JsonObject:
     return {"code": code, "message": message, "elsewhere": elsewhere, "final": final}

@@ -1,4 +1,4 @@
-"""Guests that were started or have ended, for the next heartbeat, for any reason, since a driver cannot tell.
+"""Guests that were started or have ended, for the next heartbeat, for any reason, since a driver does not know it.
 
 Each change is reported until a conductor has noted it. After a step it is read again: the step may have changed it.
 """
@@ -15,7 +15,7 @@ from kilonova.world import Clock, Driver
 logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 64  # in one heartbeat
 AGAIN_SECONDS = 1.0  # after the driver could not answer
-Told = list[tuple[str, int, bool]]
+PowerChanges = list[tuple[str, int, bool]]
 
 
 class PowerNews:
@@ -34,15 +34,15 @@ class PowerNews:
                 logger.debug("power of a guest cannot be read: %s", error)
                 await self._clock.sleep(AGAIN_SECONDS)
 
-    def take(self, busy: Collection[str]) -> Told:
+    def take(self, busy: Collection[str]) -> PowerChanges:
         """Return the changes to report now, without servers that have a step under way: the step reports its result."""
-        told = [(*key, on) for key, on in self._waiting.items() if key[0] not in busy]
-        return told[:MOST_AT_ONCE]
+        changes = [(*key, on) for key, on in self._waiting.items() if key[0] not in busy]
+        return changes[:MOST_AT_ONCE]
 
-    def note(self, told: Told, noted: Collection[tuple[str, int]]) -> None:
+    def note(self, changes: PowerChanges, noted: Collection[tuple[str, int]]) -> None:
         """Forget what a conductor has noted, unless it has changed again. The others wait behind those that were not
         reported yet: else a few dozen servers that are busy for long would keep the rest back."""
-        for server, copy, on in told:
+        for server, copy, on in changes:
             now = self._waiting.pop((server, copy), None)
             if now is not None and ((server, copy) not in noted or now != on):
                 self._waiting[server, copy] = now

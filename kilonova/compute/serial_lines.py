@@ -15,7 +15,7 @@ Key = tuple[str, int]  # server, copy
 
 
 class SerialLines:
-    """The lines of one host that somebody uses."""
+    """The serial lines of one host that are in use."""
 
     def __init__(self, open_line: Callable[[str, int], Awaitable[ByteStream]]) -> None:
         self._open = open_line
@@ -31,7 +31,7 @@ class SerialLines:
             return line.join()
 
     def _drop(self, key: Key, ended: _Line) -> None:
-        if self._lines.get(key) is ended:  # else somebody has opened the next one by now
+        if self._lines.get(key) is ended:  # else the next one was opened meanwhile
             del self._lines[key]
 
 

@@ -115,7 +115,7 @@ class SimulatedFleet:
         self._spawn(self._await_refusal(life.agent))
 
     def _end(self, host: str) -> None:
-        """At once: from here on nothing it says is heard. Its tasks are tidied away afterwards."""
+        """Kill it at once: from here on its messages are dropped. Its tasks are cleaned up afterwards."""
         life = self._lives.pop(host, None)
         if life is not None:
             life.link.dead = True

@@ -21,11 +21,22 @@ from kilonova.conductor.observer import Observer
 from kilonova.conductor.powers import Followed, follow_powers
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Superseded, Unreachable
 from kilonova.domain.host_network import ContentsQuestion, NetworkQuestion
-from kilonova.domain.messages import Alive, Beat, Finish, Finished, Orders, Register, Registered, Returned, StepOrder
+from kilonova.domain.messages import (
+    Alive,
+    Beat,
+    Finish,
+    Finished,
+    Orders,
+    Register,
+    Registered,
+    Returned,
+    StepOrder,
+    StepResult,
+)
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
-from kilonova.engine.passing import answer_with
+from kilonova.engine.run import answer_with
 from kilonova.engine.take import Guard, open_for_host, take_for_host
 from kilonova.hosts.returning import cell_of, refusal_of_other_cloud, register, returned
 from kilonova.logs import OPERATION
@@ -138,7 +149,7 @@ class MessageHandlers:
     def _news(self, cell: str, seen: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
         """Return the marks that the host shall remember and does not yet."""
         marks = self.engine.world.db.marks
-        told = {} if marks is None else marks.told_to(cell)
+        told = {} if marks is None else marks.sightings_for(cell)
         reached = {name: (mark.era, mark.mark) for name, mark in told.items()}
         return {name: mark for name, mark in reached.items() if mark > tuple(seen.get(name, (0, 0)))}
 
@@ -269,9 +280,9 @@ def within_a_message(orders: list[StepOrder]) -> Orders:
 
 def _outcome(message: Finish) -> Outcome:
     """Return the outcome by the host's report; of a newer agent's error only known fields are taken."""
-    if message.error is None:
-        return Outcome(result=message.result or {})
     try:
+        if message.error is None:
+            return Outcome(result=msgspec.convert(message.result or {}, StepResult))
         return Outcome(problem=msgspec.convert(message.error, Problem))
     except msgspec.ValidationError as wrong:
         return _unreadable(message, wrong)

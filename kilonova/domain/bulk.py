@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
+
+from kilonova.domain.json import JsonObject
 
 FIRST, MIDDLE, LAST = range(3)
 NEVER = "never"
@@ -27,7 +28,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     source: str
     to: str = ""  # "": it waits for hosts that do not answer
     why: str = ""
-    disks: list[dict[str, Any]] = []
+    disks: list[JsonObject] = []
     bytes: int = 0  # of disks that are made or copied
     after: list[str] = []  # servers that must have moved before
 
@@ -61,7 +62,7 @@ class HostPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choice_of_owners(extra_specs: Mapping[str, str], metadata: Mapping[str, str]) -> tuple[int | None, str]:
-    """The rank of a server, or None and the sentence why it stays. The flavor's word counts before the owner's, but
+    """The rank of a server, or None and the sentence why it stays. The flavor's value counts before the owner's, but
     `never` counts in any case."""
     by_flavor, by_owner = extra_specs.get(EVACUATE), metadata.get(EVACUATE)
     if by_flavor == NEVER:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class IdentityRef(msgspec.Struct, frozen=True):
-    """A thing of identity with the domain it belongs to."""
+    """A user or project with the domain it belongs to."""
 
     id: str
     name: str

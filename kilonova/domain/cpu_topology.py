@@ -11,11 +11,11 @@ PARTS = ("sockets", "cores", "threads")
 NO_LIMIT = 65536
 
 
-def topology_of(asked: TwoSources, vcpus: int) -> CpuTopology | None:
+def topology_of(sources: TwoSources, vcpus: int) -> CpuTopology | None:
     """Return the guest's CPU topology; None if neither asks for one. An image may only lower the flavor's limits."""
-    limits = _limits(asked)
-    flavor = [asked.numbers(f"cpu_{part}")[0] for part in PARTS]
-    image = [asked.numbers(f"cpu_{part}")[1] for part in PARTS]
+    limits = _limits(sources)
+    flavor = [sources.numbers(f"cpu_{part}")[0] for part in PARTS]
+    image = [sources.numbers(f"cpu_{part}")[1] for part in PARTS]
     for part, wanted, limit in zip(PARTS, image, limits, strict=True):
         if wanted > limit:
             raise bad(f"hw_cpu_{part}", str(wanted), f"at most {limit} {part} are allowed")
@@ -26,10 +26,10 @@ def topology_of(asked: TwoSources, vcpus: int) -> CpuTopology | None:
     return _best(vcpus, limits, image if any(image) else flavor)
 
 
-def _limits(asked: TwoSources) -> list[int]:
+def _limits(sources: TwoSources) -> list[int]:
     limits = []
     for part in PARTS:
-        flavor, image = asked.numbers(f"cpu_max_{part}")
+        flavor, image = sources.numbers(f"cpu_max_{part}")
         if flavor and image > flavor:
             raise bad(f"hw_cpu_max_{part}", str(image), f"the flavor sets hw:cpu_max_{part}={flavor}; use that or less")
         limits.append(image or flavor or NO_LIMIT)
@@ -54,7 +54,9 @@ def _best(vcpus: int, limits: list[int], preferred: list[int]) -> CpuTopology:
         )
 
     def order(parts: tuple[int, int, int]) -> tuple[int, int, int]:
-        as_wished = sum(bool(wish) and wish == part for wish, part in zip(preferred, parts, strict=True))
-        return as_wished, -parts[2], parts[0]
+        preferred_parts = sum(
+            bool(preference) and preference == part for preference, part in zip(preferred, parts, strict=True)
+        )
+        return preferred_parts, -parts[2], parts[0]
 
     return CpuTopology(*max(possible, key=order))

@@ -31,7 +31,7 @@ def parse_mask(text: str, count: int) -> frozenset[int]:
     return parse_cpus(f"0-{count - 1},{text}" if text.strip().startswith("^") else text)
 
 
-def told(cpus: Iterable[int]) -> str:
+def format_cpus(cpus: Iterable[int]) -> str:
     """The shortest form: 0-3,8."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):

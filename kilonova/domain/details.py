@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kilonova.domain.guest_contents import PublicKey
+from kilonova.domain.json import Json
 
-# What belongs to the server and to nobody else, sealed (law 13): an operation that has ended keeps none of it.
+# The server's private values, sealed (law 13): an operation that has ended keeps none of them.
 SEALED = ("user_data", "personality")
 
 
@@ -28,10 +27,10 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     access_ip_v4: str = ""
     access_ip_v6: str = ""
     availability_zone: str | None = None  # where it is
-    pinned_zone: str | None = None  # what the request asked for: binds later moves
+    pinned_zone: str | None = None  # the requested one: binds later moves
     reservation_id: str = ""
     launch_index: int = 0
-    security_groups: list[str] = []  # names asked for, shown until there are ports
+    security_groups: list[str] = []  # requested names, shown until there are ports
     root_device_name: str = "/dev/vda"
     image_properties: dict[str, str] = {}
     image_format: str = ""  # of its disk
@@ -39,7 +38,7 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     disk_tags: dict[str, str] = {}  # of its local disks: root, ephemeral0, ..., swap
     volume_backed: bool = False  # its root disk is a volume
     trusted_image_certificates: list[str] | None = None
-    scheduler_hints: dict[str, Any] = {}
+    scheduler_hints: dict[str, Json] = {}
     locked_by: str | None = None  # owner | admin
     locked_reason: str | None = None
     soft_deleted_at: float | None = None  # since when it waits to be reclaimed

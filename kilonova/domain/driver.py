@@ -14,12 +14,12 @@ BESIDE, INSTEAD = "beside", "instead"  # where a rebuild makes the new disks: be
 
 
 class Driver(Protocol):
-    """Verbs say what shall be: doing one twice is harmless, finding it half done is normal.
+    """Verbs declare the wanted state: repeating one is harmless, continuing a half-done one is normal.
 
     All raise `Failed` when the hypervisor refuses; a crash in the middle leaves something the next call completes.
     """
 
-    filters_ports: bool  # by the rules of their security groups: it is told the members of remote groups then
+    filters_ports: bool  # by the rules of their security groups: it gets the members of remote groups then
 
     async def inventory(self) -> HostInventory: ...
 
@@ -38,7 +38,7 @@ class Driver(Protocol):
         be used. Removes nothing of a guest."""
 
     async def sees_disk(self, server: str, copy: int) -> bool:
-        """Return whether this host sees the complete root disk of that copy, made on any host (shared storage)."""
+        """Return whether this host sees the complete root disk of that copy, created on any host (shared storage)."""
 
     async def expect_disk(self, guest: GuestSpec, token: str, image: ImageOrder | None = None) -> str:
         """Accept the disks of this copy from the holder of the token. Return the URL to send them to; "": this host
@@ -82,8 +82,8 @@ class Driver(Protocol):
         """Stop and remove this copy only; a disk that another copy has adopted stays."""
 
     async def ensure_snapshot(self, server: str, copy: int, name: str) -> DiskSnapshot:
-        """The root disk as it is now, of a running guest as after a power cut, kept under this name; the one that is
-        kept under this name already stays. A copy keeps one at a time."""
+        """Snapshot the root disk as it is now, of a running guest as after a power cut, under this name; an existing
+        snapshot of this name stays. A copy has one at a time."""
 
     def read_snapshot(self, server: str, copy: int, name: str) -> AsyncIterator[bytes]: ...
 
@@ -99,4 +99,4 @@ class Driver(Protocol):
         """Connect to a console. The stream ends with the guest."""
 
     async def cache_images(self, images: Sequence[ImageOrder]) -> None:
-        """Have them here before somebody needs them; only ever a matter of time saved."""
+        """Fetch them before they are needed; this only saves time."""

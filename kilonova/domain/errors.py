@@ -4,14 +4,14 @@ from typing import Any
 
 
 class KilonovaError(Exception):
-    """Anything this program says on purpose; the text is fit for a person."""
+    """An intended error of this program; the text is written for a person."""
 
 
 class Refused(KilonovaError):
-    """Nothing happened. The text names the thing, the number and the next action.
+    """Nothing happened. The text has the object, the number and the next action.
 
-    `code` is a word for programs; each API maps it to a status. Where an API prescribes the status and has no word, the
-    status is given in its place. `status` beside a word overrules the mapping.
+    `code` is for programs; each API maps it to a status. Where an API prescribes the status and has no code, the status
+    is given instead. `status` beside a code overrules the mapping.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Failed(KilonovaError):
 
 
 class NoValidHost(Failed):
-    """No host fits. The owner sees these safe words; the numbers are in the verdicts."""
+    """No host fits. The owner sees this safe text; the numbers are in the verdicts."""
 
     def __init__(self, message: str = "No valid host was found.", details: Any = None) -> None:
         super().__init__("no_valid_host", message, final=True, details=details)
@@ -60,7 +60,7 @@ class NotKnown(Failed):
 
 
 class Conflict(KilonovaError):
-    """A compare-and-set lost: somebody else changed the row first."""
+    """A compare-and-set lost: another writer changed the row first."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -106,13 +106,14 @@ class Crowded(NoAnswer):
 
 class NotYet(KilonovaError):
     """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting. With
-    `for_answer`, also as soon as a database or a host answers again. `facts` are kept with the operation."""
+    `for_answer`, also as soon as a database or a host answers again. With `keeps_facts`, what the step
+    has written into the operation's facts is stored."""
 
     def __init__(
-        self, waiting_for: str, seconds: float, *, for_answer: bool = False, facts: dict[str, Any] | None = None
+        self, waiting_for: str, seconds: float, *, for_answer: bool = False, keeps_facts: bool = False
     ) -> None:
         super().__init__(waiting_for)
         self.waiting_for = waiting_for
         self.seconds = seconds
         self.for_answer = for_answer
-        self.facts = facts or {}
+        self.keeps_facts = keeps_facts

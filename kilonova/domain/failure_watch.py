@@ -39,9 +39,9 @@ class WatchRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disarmed(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's word that nothing automatic shall happen."""
+    """An operator's decision that nothing automatic shall happen."""
 
-    until: float | None  # by the control database's clock; None: until somebody arms it
+    until: float | None  # by the control database's clock; None: until it is armed
     reason: str
     user_id: str
     said_at: float
@@ -54,7 +54,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     silent: int  # of these; and those that it fenced within storm_window and that have not come back
     came_back: int = 0  # that it fenced within storm_window
     blind: Sequence[str] = ()  # cells whose databases do not answer
-    listened: float = 0.0  # seconds that this watcher itself has heard hosts without a gap; inf: nobody watches
+    listened: float = 0.0  # seconds that this watcher itself has heard hosts without a gap; inf: no watcher runs
     disarmed: Disarmed | None = None
 
 
@@ -66,7 +66,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class WatchDecision(msgspec.Struct, frozen=True):
-    word: str  # asks | waits | held | acts | known
+    outcome: str  # asks | waits | held | acts | known
     sentence: str
 
 
@@ -75,7 +75,7 @@ def decide(host: HostState, use: Use, sight: Sight, rules: WatchRules, down_afte
     needed = WAIT_FACTOR * down_after
     if host.word != "down":
         return WatchDecision(HELD, host.sentence)
-    if use.is_draining:  # somebody may be writing its firmware
+    if use.is_draining:  # its firmware may be being written
         return WatchDecision(HELD, "it was drained for maintenance")
     if not use.servers:
         return WatchDecision(HELD, "no server is there, so nothing is gained by switching it off")

@@ -8,11 +8,11 @@ import msgspec
 
 from kilonova.domain.guest_contents import GuestContents
 from kilonova.domain.guest_ports import GuestPort
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """One copy of a guest on a host, numbered by the turn that made it (law 4)."""
+    """One copy of a guest on a host, numbered by the turn that created it (law 4)."""
 
     server: str
     copy: int
@@ -63,7 +63,7 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     image_format: str = ""  # as its owner declared it: a driver opens the image as this and as nothing else
     image_marker: str = ""  # what simulated guests find on the image; "": its id
-    wish: HardwareWish | None = None  # what it asks of the host's hardware
+    wish: HardwareRequest | None = None  # the requested hardware; the field's name is part of the wire format
     claim: HostClaim | None = None  # what the host gave for it
     volumes: list[GuestVolume] = []
     ports: list[GuestPort] = []
@@ -83,7 +83,7 @@ class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class HostInventory(msgspec.Struct, frozen=True):
     """A host's offer to placement, per resource class: total, reserved, allocation_ratio; its traits and hypervisor;
-    and the hardware that its own claims are made on."""
+    and the hardware that its own claims refer to."""
 
     classes: dict[str, tuple[int, int, float]]
     traits: list[str] = []

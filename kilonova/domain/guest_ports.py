@@ -26,7 +26,7 @@ class PortAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     routes: list[HostRoute] = []
     dhcp: bool = True
     ra_mode: str = ""  # of IPv6: slaac | dhcpv6-stateful | dhcpv6-stateless; "": no router advertisements are sent
-    address_mode: str = ""  # of IPv6, the same words; "": the guest is told its address by its config drive
+    address_mode: str = ""  # of IPv6, the same values; "": the guest reads its address from its config drive
 
 
 class PortRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from itertools import combinations
 import msgspec
 
 from kilonova.domain.numa import CellClaim, CellRules, FreeCell, GuestCell, HostCell, fit_cell, seat
-from kilonova.domain.pci import DeviceClaim, DeviceWish, Nearness, PciDevice, free_devices, pick
+from kilonova.domain.pci import DeviceClaim, DeviceRequest, Nearness, PciDevice, free_devices, pick
 
 
 class HostHardware(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,14 +30,14 @@ class CpuTopology(msgspec.Struct, frozen=True):
     threads: int
 
 
-class HardwareWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HardwareRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The hardware request of flavor and image beyond amounts. Kept with the server's flavor."""
 
     cells: tuple[GuestCell, ...] = ()
     rules: CellRules = CellRules()
-    emulator_threads: str = ""  # isolate: a dedicated CPU of its own; share: the host's shared ones
+    emulator_threads: str = ""  # isolate: its own dedicated CPU; share: the host's shared ones
     realtime: tuple[int, ...] = ()
-    devices: tuple[DeviceWish, ...] = ()
+    devices: tuple[DeviceRequest, ...] = ()
     topology: CpuTopology | None = None
 
     @property
@@ -64,33 +64,33 @@ class HostClaim(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(device.address for device in self.devices)
 
 
-def fit(wish: HardwareWish, hardware: HostHardware, claims: Sequence[HostClaim]) -> HostClaim | str:
+def fit(requested: HardwareRequest, hardware: HostHardware, claims: Sequence[HostClaim]) -> HostClaim | str:
     """The claim, or a sentence with the numbers that fail. The same facts give the same claim."""
     taken = {address for claim in claims for address in claim.addresses}
     devices = free_devices(hardware.devices, taken)
-    if not wish.cells:
-        picked = pick(wish.devices, devices, Nearness(None, {}))
+    if not requested.cells:
+        picked = pick(requested.devices, devices, Nearness(None, {}))
         return picked if isinstance(picked, str) else HostClaim((), picked)
-    if len(hardware.cells) < len(wish.cells):
-        return f"needs {len(wish.cells)} NUMA cells, it has {len(hardware.cells)}"
-    free = _ordered(wish, hardware, claims, devices)
-    tries = [[_fit_one(wish, number, cell) for cell in free] for number in range(len(wish.cells))]
+    if len(hardware.cells) < len(requested.cells):
+        return f"needs {len(requested.cells)} NUMA cells, it has {len(hardware.cells)}"
+    free = _ordered(requested, hardware, claims, devices)
+    tries = [[_fit_one(requested, number, cell) for cell in free] for number in range(len(requested.cells))]
     sockets = {cell.id: cell.socket for cell in hardware.cells}
     lacking = ""
     for seats in _seatings(tries):
         given = [tries[number][at] for number, at in enumerate(seats)]
         near = Nearness({free[at].host.id for at in seats}, sockets)
-        picked = pick(wish.devices, devices, near)
+        picked = pick(requested.devices, devices, near)
         if not isinstance(picked, str):
             return HostClaim(tuple(claim for claim in given if isinstance(claim, CellClaim)), picked)
         lacking = lacking or picked
     return lacking or _why_not(tries)
 
 
-def lacking_devices(wish: HardwareWish, hardware: HostHardware, claims: Sequence[HostClaim]) -> str | None:
-    """Why the devices alone cannot be had, wherever the guest's cells might be."""
+def lacking_devices(requested: HardwareRequest, hardware: HostHardware, claims: Sequence[HostClaim]) -> str | None:
+    """Say why the devices alone do not fit, whichever cells the guest gets; None: they do."""
     taken = {address for claim in claims for address in claim.addresses}
-    picked = pick(wish.devices, free_devices(hardware.devices, taken), Nearness(None, {}))
+    picked = pick(requested.devices, free_devices(hardware.devices, taken), Nearness(None, {}))
     return picked if isinstance(picked, str) else None
 
 
@@ -100,22 +100,22 @@ def free_cells(hardware: HostHardware, claims: Iterable[HostClaim]) -> list[Free
 
 
 def _ordered(
-    wish: HardwareWish, hardware: HostHardware, claims: Iterable[HostClaim], devices: Sequence[PciDevice]
+    requested: HardwareRequest, hardware: HostHardware, claims: Iterable[HostClaim], devices: Sequence[PciDevice]
 ) -> list[FreeCell]:
     """The emptiest cells first; those with suitable devices before all others, or after them if none is wanted."""
 
     def order(cell: FreeCell) -> tuple[int, ...]:
         here = [device for device in devices if device.cell == cell.host.id]
-        suitable = sum(any(wanted.matches(device) for wanted in wish.devices) for device in here)
-        cpus = len(cell.dedicated) if wish.dedicated_cpus else cell.shared
-        return (-suitable if wish.devices else len(here), -cpus, -cell.free_mb, cell.host.id)
+        suitable = sum(any(wanted.matches(device) for wanted in requested.devices) for device in here)
+        cpus = len(cell.dedicated) if requested.dedicated_cpus else cell.shared
+        return (-suitable if requested.devices else len(here), -cpus, -cell.free_mb, cell.host.id)
 
     return sorted(free_cells(hardware, claims), key=order)
 
 
-def _fit_one(wish: HardwareWish, number: int, cell: FreeCell) -> CellClaim | str:
-    """The emulator's CPU is in the cell of the guest's first one, so that everybody knows where."""
-    return fit_cell(cell, wish.cells[number], wish.rules, wish.emulator_cpus if number == 0 else 0)
+def _fit_one(requested: HardwareRequest, number: int, cell: FreeCell) -> CellClaim | str:
+    """Fit one guest cell. The emulator's CPU is in the cell of the guest's first one."""
+    return fit_cell(cell, requested.cells[number], requested.rules, requested.emulator_cpus if number == 0 else 0)
 
 
 def _seatings(tries: Sequence[Sequence[CellClaim | str]]) -> Iterator[list[int]]:
@@ -139,13 +139,15 @@ def _why_not(tries: Sequence[Sequence[CellClaim | str]]) -> str:
 def conflicts(hardware: HostHardware, claims: Sequence[tuple[str, HostClaim]]) -> list[str]:
     """Return the hardware that two servers both hold, given (server, claim) of all copies on one host. Copies of one
     server that never run together may share a claim, but only the whole claim (rebuild)."""
-    found = []
+    sentences = []
     for at, (server, claim) in enumerate(claims):
         for other, earlier in claims[:at]:
             if other == server and claim == earlier:
                 continue
-            found += [f"{what} is given to {other} and to {server}" for what in sorted(_both(hardware, claim, earlier))]
-    return found
+            sentences += [
+                f"{what} is given to {other} and to {server}" for what in sorted(_both(hardware, claim, earlier))
+            ]
+    return sentences
 
 
 def _both(hardware: HostHardware, one: HostClaim, other: HostClaim) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from kilonova.domain.cpus import parse_cpus, told
+from kilonova.domain.cpus import format_cpus, parse_cpus
 from kilonova.domain.errors import Refused
 from kilonova.domain.pci import DeviceSpec, Hex4, PciAlias
 
@@ -41,7 +41,9 @@ def check_cpus(dedicated: str, shared: str) -> None:
         except ValueError as error:
             raise _bad(f"[compute] {option} = {text!r} is not allowed: {error}") from None
     if both := sets[0] & sets[1]:
-        raise _bad(f"[compute] cpu_dedicated_set and cpu_shared_set both name CPU {told(both)}; it can be in one only")
+        raise _bad(
+            f"[compute] cpu_dedicated_set and cpu_shared_set both name CPU {format_cpus(both)}; it can be in one only"
+        )
 
 
 def check_aliases(aliases: Sequence[PciAlias]) -> None:

@@ -1,4 +1,4 @@
-"""A host's state is derived from what is recorded, by one function, with the sentence that says why."""
+"""The state of a host, derived from its record by one function, with a sentence that says why."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HostState(msgspec.Struct, frozen=True):
     name: str
     word: str  # one of HOST_STATES
     sentence: str
-    declared: bool = False  # somebody's word or a fence, not silence alone
+    declared: bool = False  # declared by an operator or proven by a fence, not silence alone
     silent: float = 0.0  # seconds since it was heard, unless declared; within service_down_time they prove nothing
     proven_by: str = ""  # of one that is down: what proves that it is dead, one of PROOFS
 
@@ -88,9 +88,9 @@ def judge(host: HostFacts, seen: Observation | None, now: float, down_after: flo
         return HostState(host.name, "down", f"{host.name} was declared down", True, proven_by=FORCED_DOWN)
     if silent > down_after:
         return _silent(host, seen, now, silent, down_after)
-    for word, flag in (("returning", host.returning), ("draining", host.draining), ("disabled", host.disabled)):
+    for state, flag in (("returning", host.returning), ("draining", host.draining), ("disabled", host.disabled)):
         if flag:
-            return HostState(host.name, word, f"{host.name} {HOST_STATES[word]}", silent=silent)
+            return HostState(host.name, state, f"{host.name} {HOST_STATES[state]}", silent=silent)
     return HostState(host.name, "up", f"{host.name} answered {silent:.0f} s ago", silent=silent)
 
 

@@ -94,7 +94,7 @@ class NetworkAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ContentsQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A guest asked the metadata service of its host."""
+    """A guest's request to the metadata service of its host."""
 
     host: str
     session: str
@@ -128,8 +128,8 @@ def with_members(document: NetworkDocument) -> NetworkDocument:
         if not rule.remote_group:
             return rule
         is_six = rule.ethertype == "IPv6"
-        found = [one for one in document.members.get(rule.remote_group, []) if (":" in one) == is_six]
-        return msgspec.structs.replace(rule, remote_members=found)
+        members = [one for one in document.members.get(rule.remote_group, []) if (":" in one) == is_six]
+        return msgspec.structs.replace(rule, remote_members=members)
 
     return msgspec.structs.replace(document, ports=_with_rules(document.ports, full), members={})
 
@@ -163,6 +163,6 @@ class HostNetwork(Protocol):
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
         """Unplug one port of this copy, or all (""). A port that another copy uses stays."""
 
-    async def update(self, document: NetworkDocument, asked_at: int) -> None:
-        """Apply what a conductor knew at `asked_at` (a `moment`) or later. A port that was plugged after it stays; any
-        other that the document does not name falls silent."""
+    async def update(self, document: NetworkDocument, requested_at: int) -> None:
+        """Apply a document that a conductor wrote at `requested_at` (a `moment`) or later. A port that was plugged
+        after it stays; any other that the document does not name is closed."""

@@ -8,7 +8,7 @@ TOKEN_HEADER = "X-Kilonova-Image-Token"
 
 
 class DiskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy of a disk as it was at one moment, kept on the host until it is uploaded."""
+    """A copy of a disk as it was at one moment, stored on the host until it is uploaded."""
 
     size: int  # bytes
     disk_format: str
@@ -29,7 +29,7 @@ class ImageContent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     size: int  # bytes
     algorithm: str  # of the checksum, by hashlib's name
     checksum: str  # hexadecimal
-    disk_format: str  # as declared: nobody may believe the content
+    disk_format: str  # as declared: the content cannot be trusted
 
 
 class ImageOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

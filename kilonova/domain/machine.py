@@ -18,7 +18,7 @@ class FailOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WriteOrder(msgspec.Struct, frozen=True):
-    """What the guest of a server writes to its root disk, an ephemeral or swap disk, or the volume with this id."""
+    """The guest's writes to its root disk, an ephemeral or swap disk, or the volume with this id."""
 
     server: str
     text: str
@@ -26,7 +26,7 @@ class WriteOrder(msgspec.Struct, frozen=True):
 
 
 class PlantOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A guest that nobody asked for, as after a restored backup or a forgotten test."""
+    """A guest without a request, as after a restored backup or a forgotten test."""
 
     server: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
     copy: Annotated[int, Meta(ge=1, le=2**62)] = 1
@@ -34,7 +34,7 @@ class PlantOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GuestPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A guest that ends by itself, or is started by somebody past its agent."""
+    """A guest that ends by itself, or is started without its agent."""
 
     server: str
     power: Literal["on", "off"] = "off"
@@ -79,7 +79,7 @@ class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class MachineAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The machine's state now; `refused` if the order made no sense, and then nothing was done."""
+    """The machine's state now; `refused` if the order was impossible, and then nothing was done."""
 
     power: bool = True
     link: bool = True

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from kilonova.domain.guest import CopyReport, GuestSpec, HostInventory
 from kilonova.domain.guest_contents import GuestSecrets
+from kilonova.domain.hardware import HostClaim
 from kilonova.domain.image_bytes import ImageOrder
+from kilonova.domain.json import JsonObject
 
 CopyNumber = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent speaks for the first time, or again after contact was lost: this is what is here."""
+    """The first message of an agent, also after contact was lost: its hardware and its copies."""
 
     host: str
     session: str
@@ -23,10 +25,10 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     copies: list[CopyReport]
     inventory: HostInventory
     storage: str = ""
-    cell: str = ""  # where it belongs; "": where it was, or in the first one
-    cloud: str = ""  # whose host it is by its own memory; "": it never joined one
-    seen: dict[str, tuple[int, int]] = {}  # by database: era and mark, the highest that it was told (law 15)
-    filters: bool = False  # it filters the traffic of ports, and is told the members of security groups
+    cell: str = ""  # the host's cell; "": its former cell, or the first one
+    cloud: str = ""  # the cloud that the host remembers; "": it never joined one
+    seen: dict[str, tuple[int, int]] = {}  # by database: the highest era and mark that it received (law 15)
+    filters: bool = False  # it filters the traffic of ports, and gets the members of security groups
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdicts have been carried out; `power` tells for each adopted copy whether it runs."""
+    """The verdicts have been carried out; `power`: whether each adopted copy runs."""
 
     host: str
     session: str
@@ -79,6 +81,40 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True):
     cloud: str = ""
 
 
+class StepFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The facts of an operation that its steps on hosts use."""
+
+    source_copy: int = 0
+    destination: str = ""
+    copy: int = 0
+    was: str = ""  # the server's state before the operation
+    ends: str = ""  # its state afterwards
+    shared: bool | None = None  # an evacuation's request says whether the disk is on shared storage
+    takes_disks_at: str = ""  # the URL where the destination takes the disks of a move
+    preserve_ephemeral: bool = False
+    room: str = ""  # for the new copy of a rebuild: BESIDE the old one or INSTEAD of it
+    attachment: str | None = None
+    snapshot_image: str = ""
+    size: int = 0  # of the snapshot
+    disk_format: str = ""
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a step did on its host, as far as the records or people need it."""
+
+    settled: str = ""  # it was not done: its host was declared down
+    disk: str = ""  # created | adopted | kept
+    claim: HostClaim | None = None
+    takes_disks_at: str = ""
+    room: str = ""
+    running: bool | None = None
+    stopped: bool = False
+    removed: bool = False
+    gone: bool = False  # there was nothing to do it to
+    size: int = 0
+    disk_format: str = ""
+
+
 class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One step for one host, with all it needs: an agent never reads a database."""
 
@@ -91,11 +127,11 @@ class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     turn: int
     copy: int
-    facts: dict[str, Any]
+    facts: StepFacts = StepFacts()
     guest: GuestSpec | None = None
     guest_secrets: GuestSecrets | None = None  # where the step defines the guest
     image: ImageOrder | None = None  # where the step makes or receives disks
-    secrets: dict[str, Any] = {}
+    secrets: dict[str, str] = {}
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +141,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[StepOrder] = []
     more: bool = False  # than one message takes: ask again at once
     seen: dict[str, tuple[int, int]] = {}  # what it shall remember besides
-    noted: list[tuple[str, int]] = []  # of the powers that it told
+    noted: list[tuple[str, int]] = []  # of the powers that it reported
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,14 +153,14 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     journal: str
     operation: str
     ordinal: int
-    result: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
+    result: JsonObject | None = None  # a StepResult, unless the host is wrong
+    error: JsonObject | None = None
     filters: bool = False  # as in Register
     goes_on: bool = False  # it takes an order from the answer; agents of the release before do not
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """`accepted` false: somebody took over; the agent undoes nothing itself, it asks what should be there."""
+    """`accepted` false: another runner took over; the agent undoes nothing itself, it asks which copies belong here."""
 
     accepted: bool
     why: str = ""
@@ -173,5 +209,5 @@ class CacheOrder(msgspec.Struct, frozen=True, tag="cache"):
 
     @property
     def wanted(self) -> list[ImageOrder]:
-        found = {one.image: one for one in self.orders}
-        return [found.get(image) or ImageOrder(image=image) for image in self.images]
+        by_image = {one.image: one for one in self.orders}
+        return [by_image.get(image) or ImageOrder(image=image) for image in self.images]

@@ -6,7 +6,7 @@ import msgspec
 
 
 class WantedPort(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A port that a new server shall have: one made on a network, or one that exists. Exactly one of the two."""
+    """A port for a new server: a new one on a network, or an existing one. Exactly one of the two."""
 
     network_id: str = ""
     port_id: str = ""
@@ -28,7 +28,7 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True):
     network_id: str
     network_name: str
     mac: str
-    made_here: bool = True  # made for the server, so it goes with it
+    made_here: bool = True  # created for the server, so it is deleted with it
     tag: str = ""
     vif_type: str = "ovs"
     host: str = ""

@@ -13,7 +13,7 @@ import msgspec
 
 SHARED, DEDICATED, MIXED = CPU_POLICIES = ("shared", "dedicated", "mixed")
 PREFER, REQUIRE, ISOLATE = THREAD_POLICIES = ("prefer", "require", "isolate")
-SMALL, LARGE, ANY = PAGE_WORDS = ("small", "large", "any")
+SMALL, LARGE, ANY = PAGE_CHOICES = ("small", "large", "any")
 
 
 class Pages(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class CellRules(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rules for every cell of a guest."""
 
     thread_policy: str = ""  # one of THREAD_POLICIES; nothing means prefer
-    page_size: str = ""  # one of PAGE_WORDS or a number of kB; nothing means the smallest, not told to the guest
+    page_size: str = ""  # one of PAGE_CHOICES or a number of kB; empty: the smallest, not shown to the guest
 
 
 class CellClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,23 +110,23 @@ def pages_for(memory_mb: int, page_kb: int) -> int:
     return -(-memory_mb * 1024 // page_kb)
 
 
-def fit_cell(free: FreeCell, wish: GuestCell, rules: CellRules, emulator: int = 0) -> CellClaim | str:
+def fit_cell(free: FreeCell, guest: GuestCell, rules: CellRules, emulator: int = 0) -> CellClaim | str:
     """Return the host cell's claim for it, or why it cannot. `emulator`: dedicated CPUs beyond the guest's own."""
     host = free.host
-    if len(wish.shared) > free.shared:
-        return f"cell {host.id} needs {len(wish.shared)} shared CPUs, {max(free.shared, 0)} free of {len(host.shared)}"
-    pinned = _pin(free, len(wish.dedicated), emulator, rules.thread_policy)
+    if len(guest.shared) > free.shared:
+        return f"cell {host.id} needs {len(guest.shared)} shared CPUs, {max(free.shared, 0)} free of {len(host.shared)}"
+    pinned = _pin(free, len(guest.dedicated), emulator, rules.thread_policy)
     if isinstance(pinned, str):
         return pinned
-    page_kb = _page_size(free, wish.memory_mb, rules.page_size)
+    page_kb = _page_size(free, guest.memory_mb, rules.page_size)
     if isinstance(page_kb, str):
         return page_kb
     return CellClaim(
         cell=host.id,
-        shared=wish.shared,
-        pinning=tuple(zip(wish.dedicated, pinned, strict=False)),
-        emulator=tuple(pinned[len(wish.dedicated) :]),
-        memory_mb=wish.memory_mb,
+        shared=guest.shared,
+        pinning=tuple(zip(guest.dedicated, pinned, strict=False)),
+        emulator=tuple(pinned[len(guest.dedicated) :]),
+        memory_mb=guest.memory_mb,
         page_kb=page_kb,
     )
 
@@ -163,12 +163,12 @@ def _page_size(free: FreeCell, memory_mb: int, wanted: str) -> int | str:
             return size
     if not allowed:
         has = ", ".join(f"{size} kB" for size in sizes)
-        return f"cell {free.host.id} needs memory pages of {_asked(wanted)}, it has pages of {has}"
+        return f"cell {free.host.id} needs memory pages of {_size_text(wanted)}, it has pages of {has}"
     left = ", ".join(f"{max(free.pages[size], 0) * size // 1024} MB free in pages of {size} kB" for size in allowed)
     return f"cell {free.host.id} needs {memory_mb} MB, {left}"
 
 
-def _asked(wanted: str) -> str:
+def _size_text(wanted: str) -> str:
     return f"{wanted} kB" if wanted.isdigit() else f"a {wanted} size"
 
 
@@ -176,7 +176,7 @@ def seat(fitting: Sequence[Sequence[int]]) -> list[int] | None:
     """Return one place for each guest cell, no place twice: `fitting` lists the places of each, the best first."""
     taken: dict[int, int] = {}  # place → who sits there
 
-    def place(who: int, seen: set[int]) -> bool:
+    def assign(who: int, seen: set[int]) -> bool:
         """Take the best free place; only if there is none, move another one."""
         free = next((at for at in fitting[who] if at not in taken), None)
         if free is not None:
@@ -185,12 +185,12 @@ def seat(fitting: Sequence[Sequence[int]]) -> list[int] | None:
         for at in fitting[who]:
             if at not in seen:
                 seen.add(at)
-                if place(taken[at], seen):
+                if assign(taken[at], seen):
                     taken[at] = who
                     return True
         return False
 
-    if not all(place(who, set()) for who in range(len(fitting))):
+    if not all(assign(who, set()) for who in range(len(fitting))):
         return None
     by_guest = {who: at for at, who in taken.items()}
     return [by_guest[who] for who in range(len(fitting))]

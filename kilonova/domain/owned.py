@@ -7,7 +7,7 @@ Owned = what the server was given for its host: its flavor on the host's own pro
       + what it was given for the source of each evacuation not yet completed (held by the server, for the evacuation)
       + what a step that was abandoned left, until an operator settles it (law 17): that may still be held, or not
 
-It speaks about a server at rest: between an operation's claim and its change of `host` the two may differ.
+It holds for a server at rest: between an operation's claim and its change of `host` the two may differ.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import msgspec
 
 from kilonova.domain.server import flavor_from, from_json
 
-Place = tuple[str, str]  # provider's name (a host's own has the host's), holder ("" = the consumer itself)
-Owned = dict[str, dict[Place, dict[str, int]]]  # consumer → place → resource class → amount
+ProviderHolder = tuple[str, str]  # provider's name (a host's own has the host's), holder ("" = the consumer itself)
+Owned = dict[str, dict[ProviderHolder, dict[str, int]]]  # consumer → provider and holder → resource class → amount
 Shares = Mapping[str, Mapping[str, int]]  # provider's name → resource class → amount
 
 
@@ -72,16 +72,18 @@ def shares_in(held: Owned) -> list[Share]:
 
 def left_by(findings: Iterable[OwnerRow]) -> Owned:
     """Return the allocations that abandoned steps left in placement, by the findings that are not settled."""
-    found: Owned = {}
+    left: Owned = {}
     for finding in findings:
         for share in msgspec.json.decode(finding["holds"], type=list[Share]):
-            found.setdefault(share.consumer, {})[share.provider, share.holder] = share.resources
-    return found
+            left.setdefault(share.consumer, {})[share.provider, share.holder] = share.resources
+    return left
 
 
-def may_hold(held: Mapping[Place, Any], expected: Mapping[Place, Any], left: Mapping[Place, Any]) -> bool:
+def may_hold(
+    held: Mapping[ProviderHolder, Any], expected: Mapping[ProviderHolder, Any], left: Mapping[ProviderHolder, Any]
+) -> bool:
     """Return whether all that a consumer holds is its own, or was left to it by an abandoned step."""
-    return all(amounts in (expected.get(place), left.get(place)) for place, amounts in held.items())
+    return all(amounts in (expected.get(key), left.get(key)) for key, amounts in held.items())
 
 
 def owned(
@@ -89,19 +91,19 @@ def owned(
     open_migrations: Iterable[OpenMigration] = (),
     open_evacuations: Iterable[OpenEvacuation] = (),
 ) -> Owned:
-    found: Owned = {}
-    _add(found, server.id, "", server.shares)
+    expected: Owned = {}
+    _add(expected, server.id, "", server.shares)
     for migration in open_migrations:
-        _add(found, migration.id, "", migration.source)
+        _add(expected, migration.id, "", migration.source)
     for evacuation in open_evacuations:
-        _add(found, server.id, evacuation.id, evacuation.source)
-    return found
+        _add(expected, server.id, evacuation.id, evacuation.source)
+    return expected
 
 
-def _add(found: Owned, consumer: str, holder: str, shares: Shares) -> None:
+def _add(expected: Owned, consumer: str, holder: str, shares: Shares) -> None:
     for provider, resources in shares.items():
         if resources:
-            found.setdefault(consumer, {})[provider, holder] = dict(resources)
+            expected.setdefault(consumer, {})[provider, holder] = dict(resources)
 
 
 def shares_of(host: str | None, flavor: str, claimed: str | None) -> Shares:

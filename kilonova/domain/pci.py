@@ -60,8 +60,8 @@ class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def _pattern(self) -> str:
-        place, _, function = self.address.lower().partition(".")
-        parts = ["*"] * (2 - place.count(":")) + [part or "*" for part in place.split(":")]
+        slot, _, function = self.address.lower().partition(".")
+        parts = ["*"] * (2 - slot.count(":")) + [part or "*" for part in slot.split(":")]
         return f"{':'.join(parts)}.{function or '*'}"
 
 
@@ -77,7 +77,7 @@ class PciSpec(msgspec.Struct, frozen=True):
         return fits and (device.vendor_id, device.product_id) == (self.vendor_id, self.product_id)
 
 
-class DeviceWish(msgspec.Struct, frozen=True):
+class DeviceRequest(msgspec.Struct, frozen=True):
     alias: str
     count: int
     kinds: tuple[PciSpec, ...]
@@ -134,47 +134,51 @@ def free_devices(devices: Sequence[PciDevice], taken: Collection[str]) -> list[P
     ]
 
 
-def pick(wishes: Sequence[DeviceWish], free: Sequence[PciDevice], near: Nearness) -> tuple[DeviceClaim, ...] | str:
-    """Devices for all wishes, none twice, the nearest first; or which wish cannot be met."""
-    for wish in wishes:
-        suitable = [device for device in free if wish.matches(device)]
-        allowed = [device for device in suitable if near.allows(device, wish.affinity)]
-        if len(allowed) < wish.count:
-            where = "" if len(allowed) == len(suitable) else f" near enough ({wish.affinity}), {len(suitable)} in all"
-            return f"needs {wish.count} of {wish.alias}, {len(allowed)} free{where}"
-    single = [wish for wish in wishes for _ in range(wish.count)]
-    cards = [wish for wish in single if _takes_cards(wish)]
-    rest = [wish for wish in single if not _takes_cards(wish)]
+def pick(requests: Sequence[DeviceRequest], free: Sequence[PciDevice], near: Nearness) -> tuple[DeviceClaim, ...] | str:
+    """Return devices for all requests, none twice, the nearest first; or which request cannot be met."""
+    for request in requests:
+        suitable = [device for device in free if request.matches(device)]
+        allowed = [device for device in suitable if near.allows(device, request.affinity)]
+        if len(allowed) < request.count:
+            where = (
+                "" if len(allowed) == len(suitable) else f" near enough ({request.affinity}), {len(suitable)} in all"
+            )
+            return f"needs {request.count} of {request.alias}, {len(allowed)} free{where}"
+    single = [request for request in requests for _ in range(request.count)]
+    cards = [request for request in single if _takes_cards(request)]
+    rest = [request for request in single if not _takes_cards(request)]
     for given in _cards(cards, free, near):
         left = free_devices(free, {device.address for device in given})
         matched = _match(rest, left, near)
         if matched is not None:
             chosen = [*zip(cards, given, strict=True), *zip(rest, matched, strict=True)]
-            return tuple(DeviceClaim(wish.alias, device.address) for wish, device in chosen)
-    return "needs " + " and ".join(f"{wish.count} of {wish.alias}" for wish in wishes) + ", not free together"
+            return tuple(DeviceClaim(request.alias, device.address) for request, device in chosen)
+    return (
+        "needs " + " and ".join(f"{request.count} of {request.alias}" for request in requests) + ", not free together"
+    )
 
 
-def _takes_cards(wish: DeviceWish) -> bool:
-    return any(kind.type == PHYSICAL for kind in wish.kinds)
+def _takes_cards(request: DeviceRequest) -> bool:
+    return any(kind.type == PHYSICAL for kind in request.kinds)
 
 
-def _cards(wishes: list[DeviceWish], free: Sequence[PciDevice], near: Nearness) -> Iterator[list[PciDevice]]:
+def _cards(requests: list[DeviceRequest], free: Sequence[PciDevice], near: Nearness) -> Iterator[list[PciDevice]]:
     """Every way to give whole cards: it decides which virtual functions are left. Guests ask for few of them."""
-    cards = [device for device in free if any(_suits(wish, device, near) for wish in wishes)]
+    cards = [device for device in free if any(_suits(request, device, near) for request in requests)]
     cards.sort(key=lambda device: (near.distance(device), device.address))
-    for chosen in combinations(cards, len(wishes)):
-        given = _match(wishes, chosen, near)
+    for chosen in combinations(cards, len(requests)):
+        given = _match(requests, chosen, near)
         if given is not None:
             yield given
 
 
-def _match(wishes: list[DeviceWish], free: Sequence[PciDevice], near: Nearness) -> list[PciDevice] | None:
-    """Return one device per wish, or None; wishes may overlap. Cards are given first, so a card and its functions
+def _match(requests: list[DeviceRequest], free: Sequence[PciDevice], near: Nearness) -> list[PciDevice] | None:
+    """Return one device per request, or None; requests may overlap. Cards are given first, so a card and its functions
     never compete here."""
     order = sorted(range(len(free)), key=lambda at: (near.distance(free[at]), free[at].address))
-    places = seat([[at for at in order if _suits(wish, free[at], near)] for wish in wishes])
-    return None if places is None else [free[at] for at in places]
+    positions = seat([[at for at in order if _suits(request, free[at], near)] for request in requests])
+    return None if positions is None else [free[at] for at in positions]
 
 
-def _suits(wish: DeviceWish, device: PciDevice, near: Nearness) -> bool:
-    return wish.matches(device) and near.allows(device, wish.affinity)
+def _suits(request: DeviceRequest, device: PciDevice, near: Nearness) -> bool:
+    return request.matches(device) and near.allows(device, request.affinity)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from kilonova.domain.details import Details, details_from
-from kilonova.domain.hardware import HardwareWish
+from kilonova.domain.hardware import HardwareRequest
 from kilonova.domain.network import Vif, vifs_from
 from kilonova.domain.volume import ServerVolume, server_volumes
 
@@ -29,7 +29,7 @@ VM_STATES = {
 # `unsettled`: what the next report of a server's host decides, after its record was restored or lost (law 15).
 SETTLED = 0
 RESTORED = 1  # whether the runner's copy is there and whole
-LOST = 2  # which copy is the server: the record was made again, and the only whole copy counts, or the one that runs
+LOST = 2  # which copy is the server: the record was created again; the only whole copy counts, or the one that runs
 LOST_IN_MOVE = 3  # the same, but a move was open: only a copy that runs counts
 
 # `hidden`: between two databases the mapping decides which of the rows is the server (laws 5 and 6).
@@ -41,7 +41,7 @@ POWER_NONE, POWER_RUNNING, POWER_SHUTDOWN = 0, 1, 4
 
 
 class Flavor(msgspec.Struct, frozen=True):
-    """The resources of a server; kept with it, so that later changes to the flavor do not matter."""
+    """The resources of a server; stored with it, so that later changes to the flavor do not matter."""
 
     name: str
     vcpus: int
@@ -51,7 +51,7 @@ class Flavor(msgspec.Struct, frozen=True):
     ephemeral_gb: int = 0
     swap_mb: int = 0
     extra_specs: dict[str, str] = {}
-    wish: HardwareWish | None = None  # by these and the image, when the server was made
+    wish: HardwareRequest | None = None  # requested by these and the image when the server was created
     ephemerals: list[int] = []  # GB of each ephemeral disk that the request named; none: one with all of ephemeral_gb
     requested_swap_mb: int | None = None  # that the request named; None: all of swap_mb
 
@@ -89,7 +89,7 @@ Large = Annotated[int, "64 bits"]  # other numbers have 32 in their column
 class Server(msgspec.Struct, dict=True):
     """A server as its cell records it. The one declaration of its row: schema/tables/cell.py makes the columns of these
     fields, in their order; `from_row` and `columns` are the way out of the table and into it. Documents stay encoded
-    until somebody asks for them."""
+    until they are read."""
 
     id: str
     project_id: str

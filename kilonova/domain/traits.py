@@ -1,4 +1,4 @@
-"""Traits of our own: known without having been made by a client."""
+"""Kilonova's own traits: known without having been created by a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same thing said by a flavor (`hw:cpu_policy`) and by an image (`hw_cpu_policy`)."""
+"""A setting that both a flavor (`hw:cpu_policy`) and an image (`hw_cpu_policy`) may have."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from kilonova.domain.errors import Refused
 
-MOST_SHOWN = 80  # characters of a strange value that are told back
+MOST_SHOWN = 80  # characters of an invalid value that are shown in the error
 
 
 def bad(key: str, value: str, right: str) -> Refused:
     shown = value if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]}…"
-    return Refused("bad_hardware_wish", f"{key}={shown}: {right}")
+    return Refused("bad_hardware_request", f"{key}={shown}: {right}")
 
 
 class TwoSources:
@@ -22,7 +22,7 @@ class TwoSources:
     def both(self, name: str) -> tuple[str, str]:
         return str(self.flavor.get(f"hw:{name}") or ""), str(self.image.get(f"hw_{name}") or "")
 
-    def words(self, name: str, allowed: Sequence[str]) -> tuple[str, str]:
+    def choices(self, name: str, allowed: Sequence[str]) -> tuple[str, str]:
         flavor, image = self.both(name)
         for key, value in ((f"hw:{name}", flavor), (f"hw_{name}", image)):
             if value and value not in allowed:
@@ -30,7 +30,7 @@ class TwoSources:
         return flavor, image
 
     def number(self, key: str, text: str, *, most: int = 2**31 - 1) -> int:
-        """0 when nothing is said."""
+        """Return the number, 0 for an empty text."""
         if not text:
             return 0
         if not (text.isascii() and text.isdigit()) or not 0 < int(text[:12]) <= most:
@@ -51,5 +51,5 @@ class TwoSources:
 
 
 def _numbered(values: Mapping[str, str], prefix: str) -> dict[int, str]:
-    found = {key.removeprefix(prefix): str(value) for key, value in values.items() if key.startswith(prefix)}
-    return {int(number): value for number, value in sorted(found.items()) if number.isascii() and number.isdigit()}
+    by_suffix = {key.removeprefix(prefix): str(value) for key, value in values.items() if key.startswith(prefix)}
+    return {int(number): value for number, value in sorted(by_suffix.items()) if number.isascii() and number.isdigit()}

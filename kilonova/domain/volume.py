@@ -6,7 +6,7 @@ import msgspec
 
 
 class BootSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The initial content of a volume that is made for a server. At most one of the three; none: empty."""
+    """The initial content of a volume that is created for a server. At most one of the three; none: empty."""
 
     image_id: str = ""
     snapshot_id: str = ""
@@ -64,12 +64,12 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "rw"
     host: str = ""
     device: str = ""
-    made_here: bool = False  # the volume was made for this server
+    made_here: bool = False  # the volume was created for this server
     delete_on_termination: bool = False
 
 
 class WantedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A volume that a new server asks for: one that is there, or one that is made for it of at most one source."""
+    """A volume that a new server asks for: an existing one, or a new one from at most one source."""
 
     volume_id: str = ""
     image_id: str = ""

@@ -7,24 +7,25 @@ moves permission to run. What it left is a finding, the server's until an operat
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.messages import StepResult
 from kilonova.domain.owned import shares_in
 from kilonova.domain.server import to_json
 from kilonova.engine import journal as log
 from kilonova.engine import records
-from kilonova.engine.children import tell_parent
 from kilonova.engine.conclude import Next, advance, leave_to_host
 from kilonova.engine.core import Engine, context_for, has_servers, load_server
 from kilonova.engine.course import ABANDONED, Go, Problem, after_abandon
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.findings import Intervention, NewFinding, put_finding, put_intervention
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Step
+from kilonova.engine.model import AnyStep
 from kilonova.engine.notifications import standing_of
+from kilonova.engine.run import pass_on
 from kilonova.placement.books import by_consumer, read_allocations
 from kilonova.schema.tables.journal import steps
 from kilonova.store import rows
@@ -58,7 +59,7 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
     word = Intervention("abandon", cause, reason)
     finding_id = engine.world.ids.uuid()
 
-    async def body(tx: Tx) -> Next | None:
+    async def body(tx: Tx) -> Next:
         op = await log.load(tx, operation_id, lock=True)
         done = await rows.fetch(tx, steps, operation_id=operation_id, ordinal=seen.op.ordinal, state=ABANDONED)
         if op is not None and done is not None:
@@ -76,13 +77,13 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
         cause.user_id,
         reason,
     )
-    await _pass_on(engine, journal, following)
+    await pass_on(engine, journal, following)
 
 
 class _Seen(msgspec.Struct, frozen=True):
     op: Op
-    step: Step
-    facts: dict[str, Any]  # of the operation that the step belongs to
+    step: AnyStep
+    facts: OperationFacts  # of the operation that the step belongs to
 
 
 async def _look(engine: Engine, journal: Store, operation_id: str) -> _Seen:
@@ -93,7 +94,7 @@ async def _look(engine: Engine, journal: Store, operation_id: str) -> _Seen:
         step, go = await _step(engine, tx, op, row)
         await _check(engine, tx, op, row, step, go)
         owner = await log.load(tx, go.owner) if go.owner else None
-        return _Seen(op, step, owner.facts if owner else op.facts)
+        return _Seen(op, step, (owner or op).facts(engine.operation((owner or op).kind)))
 
     return await journal.read(body)
 
@@ -109,13 +110,13 @@ async def _open(tx: Tx, operation_id: str, *, lock: bool = True) -> tuple[Op, Ro
     return op, row
 
 
-async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Step, Go]:
+async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[AnyStep, Go]:
     go = log.go_from(row)
     owner = await log.load(tx, go.owner) if go.owner else None
     return engine.operation(owner.kind if owner else op.kind).step(go.step), go
 
 
-async def _check(engine: Engine, tx: Tx, op: Op, row: Row, step: Step, go: Go) -> None:
+async def _check(engine: Engine, tx: Tx, op: Op, row: Row, step: AnyStep, go: Go) -> None:
     """Refuse unless the step failed for good or often enough and nobody is trying it now; never abandon a copy that
     may run on a host that is not declared down."""
     host = await judge_host(tx, go.target.host, engine.limits.service_down_time) if go.target.host else None
@@ -148,9 +149,7 @@ async def _held(engine: Engine, seen: _Seen) -> str:
     """Return the allocations of the server and its migration as JSON if the step is about claims."""
     if not seen.step.claims:
         return "[]"
-    facts, servers = seen.facts, seen.op.params.get("servers", ())
-    consumers = {seen.op.server_id, facts.get("migration"), *facts.get("consumers", ())}
-    consumers |= {one["server_id"] for one in servers}
+    consumers = {seen.op.server_id, *seen.facts.consumers_held()}
 
     async def body(tx: Tx) -> str:
         held = by_consumer(await read_allocations(tx, sorted(filter(None, consumers))))
@@ -167,7 +166,9 @@ async def _abandon(
     await _check(engine, tx, op, row, step, go)
     owner = await log.load(tx, go.owner) if go.owner else None
     ctx = context_for(engine, journal, op, go.target, await load_server(tx, journal, op, lock=True))
-    ctx.facts = owner.facts if owner else op.facts
+    operation = engine.operation(op.kind)
+    facts: OperationFacts = op.facts(operation)
+    ctx.facts = owner.facts(engine.operation(owner.kind)) if owner else facts
     await put_intervention(tx, op, word, now)
     problem = _problem(op, step, word)
     await log.end_step(tx, op.id, op.ordinal, ABANDONED, {"by": word.cause.user_id, "reason": word.reason})
@@ -180,25 +181,16 @@ async def _abandon(
         await put_finding(tx, op, kind, go, word, left, now)
     record = step.record if go.way == "do" else step.record_undo
     if record is not None:
-        record(ctx, {"settled": problem.message})
+        record(ctx, StepResult(settled=problem.message))
     stood = standing_of(engine, op)
-    move = after_abandon(engine.operation(op.kind), op.course, op.facts, go.way, problem, op.committed)
+    move = after_abandon(operation, op.course, facts, go.way, problem, op.committed)
     return await advance(engine, tx, journal, op, move, ctx, now, stood=stood)
 
 
-def _problem(op: Op, step: Step, word: Intervention) -> Problem:
+def _problem(op: Op, step: AnyStep, word: Intervention) -> Problem:
     """Why it was undone at all comes first."""
     before = op.course.problem
     first = f"{before.step}: {before.message} " if before is not None and before.code != ABANDONED else ""
     again = f"{before.message} " if before is not None and before.code == ABANDONED else ""
     text = f"{first}{again}{step.name} was abandoned by {word.cause.user_id}: {word.reason}"
     return Problem(code=ABANDONED, message=text, step=step.name)
-
-
-async def _pass_on(engine: Engine, journal: Store, following: Next | None) -> None:
-    if following is None:
-        return
-    if following.ended is not None and following.op.parent_id:
-        await tell_parent(engine, journal, following.op.parent_id)
-    elif following.ended is None:
-        await engine.wake(journal.name, following.op.id, following.go.target.host if following.go else "")

@@ -4,14 +4,14 @@ Nothing is stored when `check` refuses; the loser of a race gets `Refused` with 
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Conflict, Refused
+from kilonova.domain.json import JsonObject
 from kilonova.domain.operation import FORWARD
+from kilonova.domain.params import Params
 from kilonova.domain.server import Server
 from kilonova.engine import journal as log
 from kilonova.engine import records
@@ -20,8 +20,9 @@ from kilonova.engine.conclude import Next
 from kilonova.engine.context import Newborn, Subject
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Begun, Course, End, Go, begin, inherit
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Operation
+from kilonova.engine.model import AnyOperation, F, Operation, P
 from kilonova.engine.notifications import Teller
 from kilonova.engine.secrets import forget, keep_sealed
 from kilonova.engine.settled import refuse_unless_settled
@@ -62,8 +63,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     server_id: str
     cause: Cause
-    params: dict[str, Any] = {}
-    secrets: dict[str, Any] = {}
+    params: Params | JsonObject = {}  # a Struct of the operation's, or the document of one
+    secrets: dict[str, str] = {}
     key: IdempotencyKey | None = None
     operation_id: str | None = None  # a child's id is stable, so that asking twice is harmless
     parent_id: str | None = None
@@ -113,11 +114,11 @@ async def _accept(
         return earlier, ""
     if ask.parent_id is not None:
         await require_forward(tx, ask.parent_id)
-    subject = await gather(engine, tx, ask)
+    subject = await gather(engine, tx, ask, operation)
     if subject.live is not None and operation.joins(subject):
         await remember_key(tx, ask, subject.live["id"], now)
         return Accepted(subject.live["id"], joined=True), ""
-    facts = await admitted(tx, operation, subject)
+    facts: OperationFacts = await admitted(tx, operation, subject)
     op = new_operation(operation, ask, subject, facts, operation_id)
     if subject.live is not None:
         old = log.op_from(subject.live)
@@ -129,7 +130,7 @@ async def _accept(
     await _seize(tx, operation, op, subject, now)
     if subject.live is not None and engine.limits.notifier:
         await Teller(engine, tx, journal, old).superseded()
-    await operation.accepted(tx, op, subject, now)
+    await operation.accepted(tx, op, facts, subject, now)
     first = await store_operation(engine, tx, journal, operation, op, ask, now)
     return Accepted(operation_id), first.target.host
 
@@ -138,7 +139,7 @@ async def store_operation(
     engine: Engine,
     tx: Tx,
     journal: Store,
-    operation: Operation,
+    operation: AnyOperation,
     op: Op,
     ask: Ask,
     now: float,
@@ -147,7 +148,7 @@ async def store_operation(
     worker: str | None = None,
 ) -> Go:
     """The operation, its first step, and what hangs on them; a `worker` takes that step at once, if CONTROL does it."""
-    go = begin(operation, op.course, op.facts)
+    go = begin(operation, op.course, op.facts(operation))
     if isinstance(go, End):
         raise RuntimeError(f"operation {operation.name} has no step")
     kind = go.kind or op.kind
@@ -192,7 +193,7 @@ async def remember_key(tx: Tx, ask: Ask, operation_id: str, now: float) -> None:
         await rows.put_or_change(tx, idempotency_keys, ("operation_id",), **values)
 
 
-def _key_row(key: IdempotencyKey, ask: Ask, operation_id: str, now: float) -> dict[str, Any]:
+def _key_row(key: IdempotencyKey, ask: Ask, operation_id: str, now: float) -> dict[str, str | float | None]:
     return {
         "key": key.key,
         "user_id": ask.cause.user_id,
@@ -219,7 +220,17 @@ async def known_key(tx: Tx, ask: Ask) -> Accepted | None:
     return Accepted(row["operation_id"], joined=True)
 
 
-async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subject:
+def params_of(operation: Operation[F, P], params: Params | JsonObject) -> P:
+    """Return the parameters as the operation's type. Raise `TypeError` if one is unknown: it would be lost."""
+    if isinstance(params, operation.params_type):
+        return params
+    document = msgspec.to_builtins(params)
+    if unknown := document.keys() - set(operation.params_type.__struct_fields__):
+        raise TypeError(f"operation {operation.name} has no parameter {', '.join(sorted(unknown))}")
+    return msgspec.convert(document, operation.params_type)
+
+
+async def gather(engine: Engine, tx: Tx, ask: Ask, operation: Operation[F, P], *, lock: bool = True) -> Subject[P]:
     """Locks the live operation only; the server is seized by a compare-and-set on its turn. Finishing a step takes the
     two in the same order, so they cannot deadlock."""
     row = await rows.fetch(tx, cell.servers, id=ask.server_id)
@@ -231,7 +242,8 @@ async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subj
     live = await rows.fetch(tx, operations, lock=lock, id=seen, live=1) if seen is not None else None
     server = Server.from_row(row)
     down_after = engine.limits.service_down_time
-    named = ask.params.get("host")
+    params = params_of(operation, ask.params)
+    named = params.host
     move = await tx.one(_OPEN_MIGRATION, server_id=ask.server_id)
     return Subject(
         server=server,
@@ -239,13 +251,13 @@ async def gather(engine: Engine, tx: Tx, ask: Ask, *, lock: bool = True) -> Subj
         target=await judge_host(tx, named, down_after) if named else None,
         migration=move,
         live=live,
-        params=ask.params,
+        params=params,
         cause=ask.cause,
         source=await judge_host(tx, move["source_host"], down_after) if move is not None else None,
     )
 
 
-async def admitted(tx: Tx, operation: Operation, subject: Subject) -> dict[str, Any]:
+async def admitted(tx: Tx, operation: Operation[F, P], subject: Subject[P]) -> F:
     """Return the facts that the operation begins with. Raise `Refused` if it may not begin now."""
     server = subject.server
     if server is None:
@@ -256,7 +268,7 @@ async def admitted(tx: Tx, operation: Operation, subject: Subject) -> dict[str, 
     return operation.check(subject)
 
 
-def _check_state(operation: Operation, subject: Subject, server: Server) -> None:
+def _check_state(operation: AnyOperation, subject: Subject[Params], server: Server) -> None:
     """The checks that every operation has."""
     verb = operation.action or operation.name
     if subject.live is not None and not operation.supersedes:
@@ -275,7 +287,7 @@ def _check_state(operation: Operation, subject: Subject, server: Server) -> None
         )
 
 
-def new_operation(operation: Operation, ask: Ask, subject: Subject, facts: dict[str, Any], operation_id: str) -> Op:
+def new_operation(operation: Operation[F, P], ask: Ask, subject: Subject[P], facts: F, operation_id: str) -> Op:
     return Op(
         id=operation_id,
         kind=operation.name,
@@ -286,15 +298,15 @@ def new_operation(operation: Operation, ask: Ask, subject: Subject, facts: dict[
         ordinal=0,
         committed=False,
         course=Course(),
-        params=ask.params,
-        facts=facts,
+        known_params=subject.params,
+        known_facts=facts,
         cause=ask.cause,
         request_id=ask.cause.request_id,
         parent_id=ask.parent_id,
     )
 
 
-async def supersede(tx: Tx, old: Op, operation: Operation, heir: str, now: float) -> Course:
+async def supersede(tx: Tx, old: Op, operation: AnyOperation, heir: str, now: float) -> Course:
     """End the live operation in favour of its heir, who inherits what has to be undone (law 7)."""
     was, ordinal = old.state, old.ordinal
     old.state, old.superseded_by, old.waiting_for = "superseded", heir, None
@@ -305,7 +317,7 @@ async def supersede(tx: Tx, old: Op, operation: Operation, heir: str, now: float
     return Course(mode=INHERIT, stack=stack) if stack else Course()
 
 
-def _has_no_way_back(operation: Operation, op: Op) -> bool:
+def _has_no_way_back(operation: AnyOperation, op: Op) -> bool:
     """Return whether a step of no return was taken; it may be done although its report is missing (law 8)."""
     if not op.committed or op.course.mode != FORWARD:
         return False
@@ -313,7 +325,7 @@ def _has_no_way_back(operation: Operation, op: Op) -> bool:
     return step.no_return and step.undo is None
 
 
-async def _seize(tx: Tx, operation: Operation, op: Op, subject: Subject, now: float) -> None:
+async def _seize(tx: Tx, operation: AnyOperation, op: Op, subject: Subject[Params], now: float) -> None:
     """Compare-and-set: the turn moves, and the server belongs to this operation. Both are compared: `hand_over` gives
     the server to `build` in the same turn."""
     server = subject.server
@@ -341,8 +353,8 @@ async def begin_operation(engine: Engine, tx: Tx, journal: Store, born: Newborn)
         ordinal=born.ordinal,
         committed=False,
         course=Course(stack=[Begun(name, "", 0) for name in born.begun]),
-        params=born.params,
-        facts=born.facts,
+        known_params=born.params,
+        known_facts=born.facts,
         cause=born.cause,
         request_id=born.cause.request_id,
     )

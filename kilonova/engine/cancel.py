@@ -9,6 +9,7 @@ from kilonova.engine.conclude import Next
 from kilonova.engine.conclude import cancel as turn_back
 from kilonova.engine.core import Engine
 from kilonova.engine.course import ENDING, Problem
+from kilonova.engine.run import pass_on
 from kilonova.world import Store, Tx
 
 
@@ -28,9 +29,5 @@ async def cancel(engine: Engine, journal: Store, operation_id: str, who: str) ->
         return await turn_back(engine, tx, journal, op, Problem(code="cancelled", message=f"cancelled by {who}"))
 
     following = await engine.write(journal, body)
-    if following is None or following.go is None:
-        return
-    if following.go.target.host:
-        await engine.wake(journal.name, operation_id, following.go.target.host)
-    else:
-        await engine.wake(journal.name, operation_id)
+    if following is not None:
+        await pass_on(engine, journal, following)

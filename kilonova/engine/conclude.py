@@ -4,42 +4,52 @@ The compare-and-set on the operation row (ordinal) makes a late or doubled finis
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from kilonova.domain.errors import Failed, Superseded
-from kilonova.domain.messages import StepOrder
-from kilonova.domain.operation import FORWARD
-from kilonova.domain.server import ERROR, Server
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepOrder, StepResult
+from kilonova.domain.server import Server
 from kilonova.engine import debts, records
 from kilonova.engine import journal as log
-from kilonova.engine.context import Context
+from kilonova.engine.context import AnyContext
 from kilonova.engine.core import Engine, context_for, has_servers, load_server
-from kilonova.engine.course import ABANDONED, End, Go, Problem, after_failure, after_success, turn_back
+from kilonova.engine.course import End, Go, Problem, after_failure, after_success, turn_back
+from kilonova.engine.ending import end_operation
+from kilonova.engine.facts import changed, copy_of, learn
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Operation, Step, Target
+from kilonova.engine.model import AnyStep, Target
 from kilonova.engine.notifications import Stood, Teller, standing_of
 from kilonova.engine.orders import may_run, order_for
-from kilonova.engine.secrets import forget
 from kilonova.engine.waiting import standing, stuck_sentence
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.world import Store, Tx
 
-LONG = ("decision", "plan")  # results that stay in the row of their step
+NOTHING = StepResult()
 
 
 @dataclass
 class Outcome:
     """The outcome of a step: a result, or a problem, or settled without being done (its host was declared down)."""
 
-    result: dict[str, Any] | None = None
+    result: StepResult = NOTHING  # of a host's step
+    found: dict[str, object] = field(default_factory=dict)  # by a CONTROL step: facts that it has changed
+    documents: Mapping[str, JsonObject] = field(default_factory=dict)
     problem: Problem | None = None
     settled: str | None = None
+
+    @property
+    def stored(self) -> object:
+        """The result as the step's row shows it."""
+        if self.settled:
+            return StepResult(settled=self.settled)
+        return {**self.found, **self.documents} if self.found or self.documents else self.result
 
 
 class Reporter(NamedTuple):
@@ -54,11 +64,16 @@ class Next:
     """The position of an operation after a commit."""
 
     op: Op
-    step: Step | None = None
+    step: AnyStep | None = None
     go: Go | None = None
     server: Server | None = None
     ended: str | None = None
     order: StepOrder | None = None  # for the host that reported the step before: it has the next one already
+
+    @property
+    def host(self) -> str:
+        """The host of the next step; "": CONTROL, or there is none."""
+        return self.go.target.host if self.go is not None else ""
 
     @property
     def is_mine(self) -> bool:
@@ -84,7 +99,7 @@ async def conclude(
     ordinal: int,
     outcome: Outcome,
     *,
-    ctx: Context | None = None,
+    ctx: AnyContext | None = None,
     done: Go | None = None,
     known: Op | None = None,
     session: str | None = None,
@@ -165,7 +180,7 @@ async def _conclude(
     op: Op,
     done: Go,
     outcome: Outcome,
-    ctx: Context | None,
+    ctx: AnyContext | None,
     reporter: Reporter | None,
 ) -> Next:
     now = engine.world.clock.now()
@@ -175,10 +190,14 @@ async def _conclude(
         ctx = context_for(engine, journal, op, done.target, await load_server(tx, journal, op, lock=True))
         ctx.server_is_locked = outcome.problem is None and outcome.settled is None  # these write rows of the server's
     ctx = ctx.copied()  # since this body may run again
-    ctx.facts = owner.facts if owner else op.facts
+    ctx.facts = (owner or op).facts(engine.operation((owner or op).kind))
     await _end_step(tx, journal, op, step, done, outcome, now)
     attempt, ordinal = op.course.attempt, op.ordinal
     stood = standing_of(engine, op)
+    if owner is None and outcome.problem is None:
+        learn(ctx.facts, outcome.found)
+        if "decision" in outcome.documents:
+            ctx.facts.decision = None  # it stays in the step's row: it is long
     move = await _decide(engine, tx, op, step, done, outcome, ctx, now)
     if op.course.attempt != attempt and ctx.server is not None:
         await _next_turn(tx, op, ctx)
@@ -187,25 +206,29 @@ async def _conclude(
     return await advance(engine, tx, journal, op, move, ctx, now, reporter, ordinal, stood=stood)
 
 
-async def _do_at_once(engine: Engine, tx: Tx, op: Op, move: Go | End, ctx: Context) -> tuple[Go | End, Context]:
+async def _do_at_once(engine: Engine, tx: Tx, op: Op, move: Go | End, ctx: AnyContext) -> tuple[Go | End, AnyContext]:
     """Do the steps that need no separate commit and return the move after them. A worker repeats one that fails."""
     operation = engine.operation(op.kind)
     while isinstance(move, Go) and move.way == "do" and operation.step(move.step).at_once:
         step = operation.step(move.step)
         trial = ctx.copied()
         trial.ordinal, trial.target = op.ordinal + 1, move.target
+        facts = op.facts(operation)
+        trial.facts = copy_of(facts)
         try:
-            result = await step.do(trial) or {}
+            await step.control_work("do")(trial)
         except Exception:  # it is done as any other step then, and fails as one
             break
+        found = changed(facts, trial.facts)
         ctx, op.ordinal = trial, trial.ordinal
-        await log.add_step(tx, op, step, move, engine.worker, result)
-        _learn(op.facts, result)
-        move = after_success(operation, op.course, op.facts, "do", op.committed)
+        await log.add_step(tx, op, step, move, engine.worker, found)
+        learn(facts, found)
+        ctx.facts = facts
+        move = after_success(operation, op.course, facts, "do", op.committed)
     return move, ctx
 
 
-async def _next_turn(tx: Tx, op: Op, ctx: Context) -> None:
+async def _next_turn(tx: Tx, op: Op, ctx: AnyContext) -> None:
     """Begin a new turn for another destination: its copy gets a number that no other copy ever had (law 4)."""
     op.turn += 1
     if not await rows.change(tx, cell.servers, {"turn": op.turn}, id=op.server_id, turn=op.turn - 1):
@@ -213,19 +236,20 @@ async def _next_turn(tx: Tx, op: Op, ctx: Context) -> None:
     ctx.turn = op.turn
 
 
-async def _end_step(tx: Tx, journal: Store, op: Op, step: Step, done: Go, outcome: Outcome, now: float) -> None:
+async def _end_step(tx: Tx, journal: Store, op: Op, step: AnyStep, done: Go, outcome: Outcome, now: float) -> None:
     state = "failed" if outcome.problem else "settled" if outcome.settled else "done"
-    result = {"settled": outcome.settled} if outcome.settled else outcome.result
+    result = None if outcome.problem else outcome.stored
     await log.end_step(tx, op.id, op.ordinal, state, result, outcome.problem)
     if done.way == "do" and has_servers(journal):
         await records.events_finished(tx, op, step.events, outcome.problem, now)
 
 
 async def _decide(
-    engine: Engine, tx: Tx, op: Op, step: Step, done: Go, outcome: Outcome, ctx: Context, now: float
+    engine: Engine, tx: Tx, op: Op, step: AnyStep, done: Go, outcome: Outcome, ctx: AnyContext, now: float
 ) -> Go | End:
     """Record what the step found or why it failed, and ask the course what comes next."""
     operation = engine.operation(op.kind)
+    facts = op.facts(operation)
     if outcome.problem is not None:
         elsewhere = outcome.problem.elsewhere and step.tries_elsewhere
         problem = msgspec.structs.replace(outcome.problem, step=step.name, elsewhere=elsewhere)
@@ -234,7 +258,7 @@ async def _decide(
         move = after_failure(
             operation,
             op.course,
-            op.facts,
+            facts,
             done.way,
             problem,
             done=done,
@@ -244,28 +268,15 @@ async def _decide(
         waits = isinstance(move, Go) and move.waits
         op.course.stuck = stuck_sentence(op, step, done, problem) if waits else ""
         return move
-    result = {"settled": outcome.settled} if outcome.settled else (outcome.result or {})
-    if not done.target.host and done.way == "do":
-        _learn(op.facts, result)
     record = step.record if done.way == "do" else step.record_undo
     if record is not None:
-        record(ctx, result)
+        record(ctx, StepResult(settled=outcome.settled) if outcome.settled else outcome.result)
     if outcome.settled:
         await leave_to_host(tx, op, step, done, now)
-    return after_success(operation, op.course, op.facts, done.way, op.committed)
+    return after_success(operation, op.course, facts, done.way, op.committed)
 
 
-def _learn(facts: dict[str, Any], result: dict[str, Any]) -> None:
-    """Take over what a step found out. Its decision or plan stays in the step's row alone: it is long, and facts are
-    written at the end of every step."""
-    for name, value in result.items():
-        if name in LONG:
-            facts.pop(name, None)
-        else:
-            facts[name] = value
-
-
-async def leave_to_host(tx: Tx, op: Op, step: Step, done: Go, now: float) -> None:
+async def leave_to_host(tx: Tx, op: Op, step: AnyStep, done: Go, now: float) -> None:
     """Its host could not be asked: when it is back it removes the copy, or learns what may run there."""
     if (done.way == "do" or step.undo_debt) and op.server_id:
         await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
@@ -279,7 +290,7 @@ async def advance(
     journal: Store,
     op: Op,
     move: Go | End,
-    ctx: Context,
+    ctx: AnyContext,
     now: float,
     reporter: Reporter | None = None,
     ordinal: int | None = None,
@@ -302,7 +313,7 @@ async def _advance(
     journal: Store,
     op: Op,
     move: Go | End,
-    ctx: Context,
+    ctx: AnyContext,
     now: float,
     reporter: Reporter | None,
     ordinal: int | None,
@@ -310,7 +321,8 @@ async def _advance(
     was, ordinal = op.state, op.ordinal if ordinal is None else ordinal
     operation = engine.operation(op.kind)
     if isinstance(move, End):
-        return await _end(tx, journal, operation, op, move, ctx, now, was, ordinal)
+        await end_operation(tx, journal, operation, op, move, ctx, now, was, ordinal)
+        return Next(op, ended=move.state)
     owner = await log.load(tx, move.owner) if move.owner else None
     step = engine.operation(owner.kind if owner else op.kind).step(move.step)
     op.ordinal += 1
@@ -348,67 +360,6 @@ def _taker(engine: Engine, following: Next, reporter: Reporter | None) -> str | 
     return reporter.session if may_run(following.server, step, go) else None
 
 
-async def _end(
-    tx: Tx,
-    journal: Store,
-    operation: Operation,
-    op: Op,
-    end: End,
-    ctx: Context,
-    now: float,
-    was: str,
-    ordinal: int,
-) -> Next:
-    op.state, op.waiting_for = end.state, None
-    if not ctx.server_is_locked:  # its host may have left a word meanwhile (recheck)
-        ctx.server = await load_server(tx, journal, op)
-    if ctx.server is not None:
-        ctx.set_server(task_state=None, operation_id=None)
-    if end.state == "done":
-        op.course.problem = None  # an earlier attempt's; its step rows keep it
-        operation.settle(ctx)
-    elif op.course.mode == FORWARD:  # all but what was abandoned is done
-        operation.settle(ctx)
-    else:
-        ctx.problem = op.course.problem
-        operation.settle_undone(ctx)
-    if ctx.server is not None and ctx.server.recheck:
-        await _look_again(tx, ctx)
-    await ctx.apply(tx, now)
-    await log.save(tx, op, was, ordinal)
-    await forget(tx, op.id)
-    problem = op.course.problem
-    if problem is not None and problem.code == ABANDONED and has_servers(journal):
-        await _whole_or_error(tx, op)
-    if end.state != "done" and problem is not None and ctx.server is not None:
-        await records.action_failed(tx, op, now)
-        if problem.code == ABANDONED:
-            await records.fault(tx, op, records.ABANDONED, problem, now)
-        elif problem.code != "cancelled":
-            await records.fault(tx, op, operation.words_for(problem), problem, now)
-        elif ctx.server_changes.get("vm_state") == ERROR:  # who finds a server in ERROR wants to know why
-            await records.fault(tx, op, records.CANCELLED, problem, now)
-    return Next(op, ended=end.state)
-
-
-async def _whole_or_error(tx: Tx, op: Op) -> None:
-    """Something was left undone: the server is as before only if the copy that may run is whole (law 17)."""
-    row = await rows.fetch(tx, cell.servers, id=op.server_id) if op.server_id else None
-    if row is None or row["deleted"]:
-        return
-    keys = {"server_id": op.server_id, "host": row["runner_host"], "copy": row["runner_copy"], "state": "whole"}
-    if row["runner_host"] is None or await rows.fetch(tx, cell.copies, **keys) is None:
-        await rows.change(tx, cell.servers, {"vm_state": ERROR}, id=op.server_id, turn=op.turn)
-
-
-async def _look_again(tx: Tx, ctx: Context) -> None:
-    """A host came back in the middle: now that nothing is under way it may hear what should run there."""
-    runner = ctx.server_changes.get("runner_host", ctx.row.runner_host)
-    ctx.set_server(recheck=0)
-    if runner is not None:
-        await raise_epoch(tx, runner)
-
-
 async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Problem) -> Next:
     """Turn back from the current step; the caller has locked the row and checked that the operation may."""
     now = engine.world.clock.now()
@@ -417,6 +368,7 @@ async def cancel(engine: Engine, tx: Tx, journal: Store, op: Op, problem: Proble
         await records.interrupted(tx, op, records.CANCELLED, now)
     server = await load_server(tx, journal, op, lock=True)
     stood = standing_of(engine, op)
-    move = turn_back(engine.operation(op.kind), op.course, op.facts, problem, op.committed)
+    operation = engine.operation(op.kind)
+    move = turn_back(operation, op.course, op.facts(operation), problem, op.committed)
     ctx = context_for(engine, journal, op, Target(""), server)
     return await advance(engine, tx, journal, op, move, ctx, now, stood=stood)

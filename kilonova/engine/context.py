@@ -4,9 +4,9 @@ with its result and the next step, or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,8 +17,12 @@ from kilonova.domain.guest_contents import GuestContents, GuestSecrets, is_manda
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.host import HostState
 from kilonova.domain.image_bytes import ImageOrder
-from kilonova.domain.server import Flavor, Server, flavor_from, from_json
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepFacts
+from kilonova.domain.params import Params
+from kilonova.domain.server import Flavor, Server
 from kilonova.engine.course import Problem
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
 from kilonova.placement.fence import Fence
@@ -35,7 +39,9 @@ if TYPE_CHECKING:
 Change = Callable[[Tx, float], Awaitable[None]]
 Begin = Callable[[Tx, Store, "Newborn"], Awaitable["Next"]]
 FindBegun = Callable[[Tx, Store, str], Awaitable["Next | None"]]
-AskChild = Callable[[Store, str, str, str, dict[str, Any]], Awaitable["Accepted"]]
+AskChild = Callable[[Store, str, str, str, Params], Awaitable["Accepted"]]
+F_co = TypeVar("F_co", covariant=True)
+P_co = TypeVar("P_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,8 @@ class Newborn:
     server_id: str
     turn: int
     ordinal: int
-    params: dict[str, Any]
-    facts: dict[str, Any]
+    params: Any  # of its kind
+    facts: Any
     cause: Cause
     sealed: str  # its secrets, as they are stored
     has_action: bool = False  # that of the one before it came along
@@ -58,7 +64,7 @@ class Newborn:
 
 
 @dataclass
-class Subject:
+class Subject(Generic[P_co]):
     """The input of `check`, all read in the accepting transaction."""
 
     server: Server | None
@@ -66,13 +72,13 @@ class Subject:
     target: HostState | None  # a host named in the request, if known
     migration: Row | None  # the newest open one
     live: Row | None  # the live operation of the server
-    params: dict[str, Any]
+    params: P_co
     cause: Cause
     source: HostState | None = None  # the host that the open migration left
 
 
 @dataclass
-class Context:
+class Context(Generic[F_co, P_co]):
     """One CONTROL step, or the recording of a host's step."""
 
     world: World
@@ -82,8 +88,8 @@ class Context:
     turn: int
     ordinal: int
     server_id: str | None
-    params: dict[str, Any]
-    facts: dict[str, Any]
+    params: P_co
+    facts: F_co  # changes of a CONTROL step are stored when it ends
     cause: Cause
     target: Target
     server: Server | None = None
@@ -101,6 +107,7 @@ class Context:
     pass_on: Callable[[Store, Next], Awaitable[None]] | None = None  # what was begun goes on from its first step
     destination: str | None = None  # set when limits shall count this operation there (law 11)
     sealed: str = ""  # the secrets, for a step that hands them on; only hosts get to see them open
+    documents: dict[str, JsonObject] = field(default_factory=dict)  # findings that stay in the row of their step
     changes: list[Change] = field(default_factory=list)
     wrote_rows: bool = False  # one of the changes is the operation's own: it may be of the server's record
     server_changes: dict[str, Any] = field(default_factory=dict)
@@ -127,9 +134,7 @@ class Context:
         self.changes.append(change)
         self.wrote_rows = True
 
-    def set_migration(self, **columns: Any) -> None:
-        migration_id = self.facts["migration"]
-
+    def set_migration(self, migration_id: str, **columns: Any) -> None:
         async def change(tx: Tx, now: float) -> None:
             await rows.change(tx, cell.migrations, {**columns, "updated_at": now}, id=migration_id)
 
@@ -183,8 +188,8 @@ class Context:
     def _needs_hardware(self) -> bool:
         """Return whether the flavor (in a resize, either flavor) asks for hardware of a host."""
         flavors = [self.server.flavor] if self.server is not None else []
-        if "new_flavor" in self.facts:
-            flavors += [flavor_from(self.facts["old_flavor"]), flavor_from(self.facts["new_flavor"])]
+        if isinstance(self.facts, OperationFacts):
+            flavors += self.facts.flavors()
         return any(flavor.wish is not None and flavor.wish.needs_claim for flavor in flavors)
 
     @property
@@ -194,7 +199,7 @@ class Context:
             return self.server
         return self.server.changed(self.server_changes)
 
-    def copied(self) -> Context:
+    def copied(self) -> Context[F_co, P_co]:
         """Return one whose changes are its own. `copy.copy` would cost as much as two of a step's statements."""
         same = object.__new__(Context)
         same.__dict__.update(self.__dict__)
@@ -212,6 +217,9 @@ class Context:
             raise Superseded(f"server {self.server_id} has left turn {self.turn}")
 
 
+AnyContext = Context[Any, Any]
+
+
 @dataclass
 class HostContext:
     """One step on a host: the driver, the copy it is about, and the facts it was sent."""
@@ -221,9 +229,9 @@ class HostContext:
     host: str
     server: str
     copy: int
-    facts: dict[str, Any]
+    facts: StepFacts
     guest: GuestSpec | None
-    secrets: dict[str, Any]
+    secrets: dict[str, str]
     uploads: ImageUploader | None = None
     guest_secrets: GuestSecrets | None = None
     image: ImageOrder | None = None
@@ -233,16 +241,6 @@ class HostContext:
         if self.guest is None:
             raise Superseded(f"server {self.server} is gone, or its step is not one with a guest")
         return msgspec.structs.replace(self.guest, claim=self.claims.of(self.server, self.copy))
-
-
-def flavor_of_copy(facts: Mapping[str, Any], copy: int) -> Flavor | None:
-    """The flavor that an open resize has for this copy: the old one for the source's, the new one for the
-    destination's. None: the server's own."""
-    if "new_flavor" not in facts:
-        return None
-    if copy == facts.get("source_copy"):
-        return flavor_from(facts["old_flavor"])
-    return flavor_from(facts["new_flavor"]) if copy == facts.get("copy") else None
 
 
 def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> GuestSpec:
@@ -279,10 +277,10 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
 
 
 def _contents(server: Server, flavor: Flavor) -> GuestContents:
-    details = server.details
+    details, key = server.details, server.details.public_key
     return GuestContents(
         hostname=details.hostname,
-        public_keys=[details.public_key] if details.public_key is not None else [],
+        public_keys=[key] if key else [],
         metadata=details.metadata,
         config_drive=details.config_drive or is_mandatory(details.image_properties),
         availability_zone=details.availability_zone or "",
@@ -293,8 +291,3 @@ def _contents(server: Server, flavor: Flavor) -> GuestContents:
         flavor_name=flavor.name,
         created_at=server.created_at,
     )
-
-
-def load_json(document: str | None) -> dict[str, Any]:
-    loaded = from_json(document, {})
-    return loaded if isinstance(loaded, dict) else {}

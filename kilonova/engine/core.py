@@ -14,11 +14,11 @@ from kilonova.domain.errors import CommitFailed, CommitUnknown, Halted, Unreacha
 from kilonova.domain.messages import Wake
 from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.domain.server import Server
-from kilonova.engine.context import Context
+from kilonova.engine.context import AnyContext, Context
 from kilonova.engine.journal import ENDED, Op, tell_end
 from kilonova.engine.limits import Limits
 from kilonova.engine.lookout import Lookout
-from kilonova.engine.model import Operation, Registry, Target
+from kilonova.engine.model import AnyOperation, Registry, Target
 from kilonova.engine.secrets import Seal
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables import cell
@@ -44,7 +44,7 @@ class Engine:
     on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
     _waking: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def operation(self, kind: str) -> Operation:
+    def operation(self, kind: str) -> AnyOperation:
         return self.registry[kind]
 
     async def wake(self, journal: str, operation_id: str, host: str = "") -> None:
@@ -110,7 +110,8 @@ async def load_server(tx: Tx, journal: Store, op: Op, *, lock: bool = False) -> 
     return None if row is None else Server.from_row(row)
 
 
-def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: Server | None) -> Context:
+def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: Server | None) -> AnyContext:
+    operation = engine.operation(op.kind)
     return Context(
         world=engine.world,
         journal=journal,
@@ -119,8 +120,8 @@ def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: 
         turn=op.turn,
         ordinal=op.ordinal,
         server_id=op.server_id,
-        params=op.params,
-        facts=op.facts,
+        params=op.params(operation),
+        facts=op.facts(operation),
         cause=op.cause,
         target=target,
         server=server,

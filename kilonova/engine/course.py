@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from kilonova.domain.json import Json
 from kilonova.domain.operation import BACK, FORWARD, REWIND
-from kilonova.engine.model import FOREVER, Operation, Target
+from kilonova.engine.model import FOREVER, AnyOperation, Target
 
 INHERIT, ENDING = "inherit", "ending"
 TRIES = 10  # that were answered and refused; then it waits for somebody (law 17)
@@ -35,7 +35,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     step: str = ""
     elsewhere: bool = False
     final: bool = False
-    details: Any = None
+    details: Json = None
 
     @property
     def counts(self) -> bool:
@@ -73,14 +73,14 @@ class End(msgspec.Struct, frozen=True):
     state: str
 
 
-def begin(operation: Operation, course: Course, facts: dict[str, Any]) -> Go | End:
+def begin(operation: AnyOperation, course: Course, facts: object) -> Go | End:
     """The first step of an accepted operation."""
     if course.mode == INHERIT:
         return _undo_next(operation, course, facts, False)
     return _enter(operation, course, facts, 0, False)
 
 
-def after_success(operation: Operation, course: Course, facts: dict[str, Any], way: str, committed: bool) -> Go | End:
+def after_success(operation: AnyOperation, course: Course, facts: object, way: str, committed: bool) -> Go | End:
     course.refusals, course.stuck = 0, ""
     if way == "undo":
         course.stack.pop()
@@ -94,9 +94,9 @@ def after_success(operation: Operation, course: Course, facts: dict[str, Any], w
 
 
 def after_failure(
-    operation: Operation,
+    operation: AnyOperation,
     course: Course,
-    facts: dict[str, Any],
+    facts: object,
     way: str,
     problem: Problem,
     *,
@@ -129,7 +129,7 @@ def _insist(course: Course, problem: Problem, done: Go) -> Go:
 
 
 def after_abandon(
-    operation: Operation, course: Course, facts: dict[str, Any], way: str, problem: Problem, committed: bool
+    operation: AnyOperation, course: Course, facts: object, way: str, problem: Problem, committed: bool
 ) -> Go | End:
     """Skip that entry and do the rest as usual; the operation then ends as failed."""
     course.problem = problem
@@ -152,9 +152,7 @@ def _with_earlier(earlier: Problem | None, problem: Problem) -> Problem:
     )
 
 
-def turn_back(
-    operation: Operation, course: Course, facts: dict[str, Any], problem: Problem, committed: bool
-) -> Go | End:
+def turn_back(operation: AnyOperation, course: Course, facts: object, problem: Problem, committed: bool) -> Go | End:
     """Cancelled: undo everything from here."""
     course.problem = problem
     course.refusals, course.stuck = 0, ""
@@ -167,7 +165,7 @@ def backoff(attempt: int) -> float:
     return float(min(60.0, 0.5 * 2 ** min(attempt - 1, 10)))
 
 
-def _enter(operation: Operation, course: Course, facts: dict[str, Any], position: int, committed: bool) -> Go | End:
+def _enter(operation: AnyOperation, course: Course, facts: object, position: int, committed: bool) -> Go | End:
     """Start the step at `position`, passing over those without a target."""
     limit = len(operation.course) if course.mode == ENDING else len(operation.steps)
     while position < limit:
@@ -181,7 +179,7 @@ def _enter(operation: Operation, course: Course, facts: dict[str, Any], position
     return End("done") if whole else End(_ending_state(course, committed))
 
 
-def _begin_target(operation: Operation, course: Course) -> Go:
+def _begin_target(operation: AnyOperation, course: Course) -> Go:
     """Take the next target; from now on the step counts as begun (law 7)."""
     target = course.targets.pop(0)
     begun = Begun(course.at, target.host, target.copy)
@@ -190,7 +188,7 @@ def _begin_target(operation: Operation, course: Course) -> Go:
     return Go(step=course.at, way="do", target=target)
 
 
-def _undo_next(operation: Operation, course: Course, facts: dict[str, Any], committed: bool) -> Go | End:
+def _undo_next(operation: AnyOperation, course: Course, facts: object, committed: bool) -> Go | End:
     if course.mode == REWIND and operation.again_from is not None:
         again = operation.position_of(operation.again_from)
         if not course.stack or operation.position_of(course.stack[-1].step) < again:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kilonova.domain.server import from_json, to_json
-from kilonova.engine.model import Facts
+from kilonova.domain.json import JsonObject, json_object
+from kilonova.domain.server import to_json
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx
 
 
-async def edit_details(tx: Tx, server_id: str, wish: Facts, **columns: Any) -> None:
+async def edit_details(tx: Tx, server_id: str, wish: JsonObject, **columns: str) -> None:
     """The document is the API's: only what is named here changes, whatever the owner does to the rest meanwhile. With
     it, the other columns."""
     row = await rows.fetch(tx, cell.servers, lock=True, id=server_id)
     if row is not None and wish:
-        document = to_json({**from_json(row["details"], {}), **wish})
+        document = to_json({**json_object(row["details"]), **wish})
         await rows.change(tx, cell.servers, {"details": document, **columns}, id=server_id)

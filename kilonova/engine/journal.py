@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,10 +13,11 @@ from sqlalchemy import bindparam, or_, select
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import SEALED
 from kilonova.domain.errors import Superseded
+from kilonova.domain.json import Json, json_object
 from kilonova.domain.operation import LIVE_STATES, may_follow
-from kilonova.domain.server import from_json, to_json
+from kilonova.domain.server import to_json
 from kilonova.engine.course import Course, Go
-from kilonova.engine.model import Step, Target
+from kilonova.engine.model import AnyStep, F, Operation, P, Target
 from kilonova.measures import operations_of
 from kilonova.schema.tables.journal import operations, steps
 from kilonova.store import rows
@@ -46,8 +48,6 @@ class Op(msgspec.Struct, kw_only=True):
     ordinal: int
     committed: bool
     course: Course
-    params: dict[str, Any]
-    facts: dict[str, Any]
     cause: Cause
     request_id: str
     parent_id: str | None = None
@@ -55,6 +55,32 @@ class Op(msgspec.Struct, kw_only=True):
     waiting_for: str | None = None
     superseded_by: str | None = None
     created_at: float = 0.0
+    stored_params: str = ""
+    stored_facts: str = ""
+    known_params: Any = None  # decoded
+    known_facts: Any = None
+
+    def params(self, operation: Operation[F, P]) -> P:
+        """Return the parameters, decoded once. `operation`: the one of this kind."""
+        if self.known_params is None:
+            self.known_params = msgspec.json.decode(self.stored_params, type=operation.params_type)
+        params: P = self.known_params
+        return params
+
+    def facts(self, operation: Operation[F, P]) -> F:
+        """Return the facts, decoded once; what is changed in them is stored with the operation."""
+        if self.known_facts is None:
+            self.known_facts = msgspec.json.decode(self.stored_facts, type=operation.facts_type)
+        facts: F = self.known_facts
+        return facts
+
+    @property
+    def params_document(self) -> str:
+        return self.stored_params or to_json(self.known_params)
+
+    @property
+    def facts_document(self) -> str:
+        return self.stored_facts if self.known_facts is None else to_json(self.known_facts)
 
     @property
     def is_live(self) -> bool:
@@ -72,8 +98,8 @@ def op_from(row: Row) -> Op:
         ordinal=row["ordinal"],
         committed=bool(row["committed"]),
         course=msgspec.json.decode(row["course"], type=Course),
-        params=from_json(row["params"], {}),
-        facts=from_json(row["facts"], {}),
+        stored_params=row["params"],
+        stored_facts=row["facts"],
         cause=msgspec.json.decode(row["cause"], type=Cause),
         request_id=row["request_id"],
         parent_id=row["parent_id"],
@@ -134,8 +160,8 @@ async def insert(tx: Tx, op: Op) -> None:
         ordinal=op.ordinal,
         course=to_json(op.course),
         committed=int(op.committed),
-        params=to_json(op.params),
-        facts=to_json(op.facts),
+        params=op.params_document,
+        facts=op.facts_document,
         cause=to_json(op.cause),
         request_id=op.request_id,
         project_id=op.cause.project_id,
@@ -156,7 +182,7 @@ async def save(tx: Tx, op: Op, was: str, was_ordinal: int) -> None:
         "turn": op.turn,
         "ordinal": op.ordinal,
         "course": to_json(op.course),
-        "facts": to_json(op.facts),
+        "facts": op.facts_document,
         "destination": op.destination,
         "error": None if op.course.problem is None else to_json(op.course.problem),
     }
@@ -167,25 +193,25 @@ async def save(tx: Tx, op: Op, was: str, was_ordinal: int) -> None:
 
 def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
     """The columns of an ended operation without user data and files: the server's own row has them (law 13)."""
-    # Only these facts can have it; the others may be long, and every operation passes here. An heir may still have to
-    # put back what was there before, unless it is the server's last operation.
-    names = ("wish",) if op.superseded_by and not is_last else ("wish", "before")
-    named = {name: op.facts[name] for name in names if name in op.facts}
     columns = {}
-    if _has_sealed(op.params):
-        columns["params"] = to_json(without_sealed(op.params))
-    if _has_sealed(named):
-        columns["facts"] = to_json({**op.facts, **without_sealed(named)})
+    params, facts = op.params_document, op.facts_document
+    if _may_have_sealed(params):
+        columns["params"] = to_json(without_sealed(json_object(params)))
+    if _may_have_sealed(facts):
+        # An heir may still have to put back what was there before, unless it is the server's last operation.
+        keeps = ("before",) if op.superseded_by and not is_last else ()
+        found = json_object(facts)
+        stripped_facts = {name: one if name in keeps else without_sealed(one) for name, one in found.items()}
+        columns["facts"] = to_json(stripped_facts)
     return columns
 
 
-def _has_sealed(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(value.get(name) for name in SEALED) or any(map(_has_sealed, value.values()))
-    return isinstance(value, list) and any(map(_has_sealed, value))
+def _may_have_sealed(document: str) -> bool:
+    """Every operation passes here, and hardly any document has these names."""
+    return any(f'"{name}"' in document for name in SEALED)
 
 
-def without_sealed(value: Any) -> Any:
+def without_sealed(value: Json) -> Any:
     if isinstance(value, dict):
         return {name: without_sealed(one) for name, one in value.items() if name not in SEALED}
     return [without_sealed(one) for one in value] if isinstance(value, list) else value
@@ -196,20 +222,18 @@ async def save_taken(tx: Tx, op: Op, was: str) -> None:
     await _compare_and_set(tx, op, was, op.ordinal, {})
 
 
-async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, values: dict[str, Any]) -> None:
+async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, values: Mapping[str, object]) -> None:
     if was != op.state and not may_follow(was, op.state):
         raise RuntimeError(f"operation {op.id}: {was} may not become {op.state}")
     standing = {"state": op.state, "committed": int(op.committed), "waiting_for": op.waiting_for}
     stamped = ("updated_at",) if op.is_live else ("updated_at", "ended_at")
-    if not await rows.change(tx, operations, standing | values, stamped, id=op.id, ordinal=was_ordinal, live=1):
+    if not await rows.change(tx, operations, {**standing, **values}, stamped, id=op.id, ordinal=was_ordinal, live=1):
         raise Superseded(f"operation {op.id} moved on from ordinal {was_ordinal}")
     if not op.is_live and (ended := ENDED.get()) is not None:
         ended.append(op)
 
 
-async def add_step(
-    tx: Tx, op: Op, step: Step, go: Go, worker: str | None, result: dict[str, Any] | None = None
-) -> None:
+async def add_step(tx: Tx, op: Op, step: AnyStep, go: Go, worker: str | None, result: object | None = None) -> None:
     """A new row; ordinals only grow (law 1). With a worker it is taken at once, with a result it is done."""
     is_done = result is not None
     stamped = ("created_at",) if worker is None else ("created_at", "taken_at")
@@ -251,7 +275,9 @@ async def is_due(tx: Tx, row: Row) -> bool:
     return not 0.0 < ahead <= LONGEST_PAUSE
 
 
-async def end_step(tx: Tx, operation_id: str, ordinal: int, state: str, result: Any = None, error: Any = None) -> None:
+async def end_step(
+    tx: Tx, operation_id: str, ordinal: int, state: str, result: object = None, error: object = None
+) -> None:
     values = {
         "state": state,
         "open": 0,

@@ -3,13 +3,17 @@ engine but these and `Context`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import Params, ServerSpec
+from kilonova.engine.facts import OperationFacts
 from kilonova.world import Row, Tx
 
 if TYPE_CHECKING:
@@ -19,7 +23,10 @@ if TYPE_CHECKING:
     from kilonova.engine.course import Problem
     from kilonova.engine.journal import Op
 
-Facts = dict[str, Any]
+F = TypeVar("F", bound=OperationFacts)
+P = TypeVar("P", bound=Params)
+F_contra = TypeVar("F_contra", contravariant=True)
+P_contra = TypeVar("P_contra", contravariant=True)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -30,24 +37,18 @@ class Target(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class StepTargets:
+class StepTargets(Generic[F_contra]):
     """Finds its targets in the operation's facts when the step is due; no target means the step is passed over."""
 
     name: str
-    targets: Callable[[Facts], Sequence[Target]]
+    targets: Callable[[F_contra], Sequence[Target]]
 
 
-CONTROL = StepTargets("control", lambda facts: [Target("")])
-SOURCE = StepTargets("source", lambda facts: [Target(facts["source"], facts["source_copy"])])
-DESTINATION = StepTargets(
-    "destination", lambda facts: [Target(facts["destination"], facts["copy"])] if facts.get("destination") else []
-)
-HERE = StepTargets("its host", lambda facts: [Target(facts["host"], facts["copy"])])
-EACH_COPY = StepTargets("each copy", lambda facts: [Target(host, copy) for host, copy in facts["copies"]])
+CONTROL: StepTargets[object] = StepTargets("control", lambda facts: [Target("")])
 
-ControlWork = Callable[["Context"], Awaitable[Facts | None]]
-HostWork = Callable[["HostContext"], Awaitable[Facts | None]]
-Record = Callable[["Context", Facts], None]
+ControlWork = Callable[["Context[F_contra, P_contra]"], Awaitable[None]]
+HostWork = Callable[["HostContext"], Awaitable[StepResult | None]]
+Record = Callable[["Context[F_contra, P_contra]", StepResult], None]
 
 # What silence of the step's host may lead to (engine/silence.py)
 WAIT = "wait"  # only an answer, a fence or the operator's word ends it
@@ -63,16 +64,16 @@ FOREVER = 1_000_000  # retries of a step that only ever cleans up
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Generic[F_contra, P_contra]):
     """One line of an operation. `do` on CONTROL gets a Context, on a host a HostContext; `record` writes rows in the
     transaction that finishes the step; `undo` must be safe when nothing happened."""
 
     name: str
-    do: Any
-    on: StepTargets
-    undo: Any = None
-    record: Record | None = None
-    record_undo: Record | None = None
+    do: ControlWork[F_contra, P_contra] | HostWork
+    on: StepTargets[F_contra]
+    undo: ControlWork[F_contra, P_contra] | HostWork | None = None
+    record: Record[F_contra, P_contra] | None = None
+    record_undo: Record[F_contra, P_contra] | None = None
     plan: bool = False  # reads only: a dry run runs it too
     no_return: bool = False
     deadline: float = 60.0
@@ -94,6 +95,12 @@ class Step:
     )
     claims: bool = False  # changes what is held in placement; abandoned, what is held stays the server's
 
+    def control_work(self, way: str) -> ControlWork[F_contra, P_contra]:
+        return cast("ControlWork[F_contra, P_contra]", self.do if way == "do" else self.undo)
+
+    def host_work(self, way: str) -> HostWork:
+        return cast("HostWork", self.do if way == "do" else self.undo)
+
     @property
     def events(self) -> tuple[str, ...]:
         """Names of its events as os-instance-actions shows them; all begin and end with the step."""
@@ -107,10 +114,10 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Retired:
+class Retired(Generic[F_contra, P_contra]):
     """A step that this release no longer starts but must be able to finish or undo, and the step it leads to."""
 
-    step: Step
+    step: Step[F_contra, P_contra]
     then: str
 
 
@@ -127,10 +134,12 @@ class Notification:
     on: str = ""  # the fact that names the host that says it; "": the server's own
 
 
-@dataclass(frozen=True)
-class Operation:
-    """Base of all operations: class attributes say what it is, three functions and a list of steps what it does."""
+class Operation(Generic[F, P]):
+    """Base of all operations: class attributes say what it is, three functions and a list of steps what it does. `F`
+    and `P` are the types of its facts and parameters; mypy checks its steps against them."""
 
+    facts_type: type[F]
+    params_type: type[P]
     name: ClassVar[str] = ""
     version: ClassVar[int] = 1
     action: ClassVar[str | None] = None  # as os-instance-actions shows it
@@ -139,48 +148,52 @@ class Operation:
     supersedes: ClassVar[bool] = False  # takes over from a live operation instead of being refused
     inherits: ClassVar[bool] = True  # undoes what that one had begun; delete works from records instead
     again_from: ClassVar[str | None] = None  # the step to return to when another host may do better
-    steps: ClassVar[list[Step]] = []
-    ending: ClassVar[list[Step]] = []  # after everything was undone
-    retired: ClassVar[list[Retired]] = []  # of the previous release
+    steps: Sequence[Step[F, P]] = ()
+    ending: Sequence[Step[F, P]] = ()  # after everything was undone
+    retired: Sequence[Retired[F, P]] = ()  # of the previous release
     safe_words: ClassVar[str] = "The operation failed."
     notifications: ClassVar[tuple[Notification, ...]] = ()
     task: ClassVar[str] = ""  # compute_task.<task>.error tells that no host was found, or none was left
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[P]) -> F:
         """Reads only; raises `Refused`, or returns the first facts."""
-        return {}
+        return self.facts_type()
 
     async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
         """Raise `Refused` before the request is accepted, for what another database knows: the owner's quota."""
 
-    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, facts: F, subject: Subject[P], now: float) -> None:
         """Rows of the accepting transaction beyond the server's own."""
 
-    def joins(self, subject: Subject) -> bool:
+    def joins(self, subject: Subject[P]) -> bool:
         """True when the live operation already does what is asked: the caller gets that one (law 10)."""
         return False
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+    def outlook(self, subject: Subject[P], facts: F) -> JsonObject:
         """Return, for a dry run, what happens to each disk (kept, lost, re-created) and what is claimed."""
         return {}
+
+    def requested_server(self, facts: F, params: P) -> ServerSpec | None:
+        """Return the request of a server that has no record."""
+        return params if isinstance(params, ServerSpec) else None
 
     def words_for(self, problem: Problem) -> str:
         """Return the text that the owner may read when a step failed; the whole reason is for the administrator."""
         return self.safe_words
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: Context[F, P]) -> None:
         """Rows of the ending transaction when all steps are done."""
 
-    def settle_undone(self, ctx: Context) -> None:
+    def settle_undone(self, ctx: Context[F, P]) -> None:
         """Rows of the ending transaction when it was undone; the server's task_state is cleared by the engine."""
 
     @cached_property
-    def course(self) -> list[Step]:
+    def course(self) -> list[Step[F, P]]:
         """All steps in order: the way forward, then the ending."""
         return [*self.steps, *self.ending]
 
     @cached_property
-    def _by_name(self) -> dict[str, Step]:
+    def _by_name(self) -> dict[str, Step[F, P]]:
         return {step.name: step for step in (*(retired.step for retired in self.retired), *self.course)}
 
     @cached_property
@@ -188,7 +201,7 @@ class Operation:
         found = {step.name: position for position, step in enumerate(self.course)}
         return found | {retired.step.name: found[retired.then] for retired in self.retired}
 
-    def step(self, name: str) -> Step:
+    def step(self, name: str) -> Step[F, P]:
         """Steps are found by name; those of the previous release too, as long as it may have left some (law 14)."""
         if name not in self._by_name:
             raise LookupError(f"operation {self.name} has no step {name}; it may come from another release")
@@ -203,4 +216,6 @@ class Operation:
         return self.position_of(name) + (0 if retired else 1)
 
 
-Registry = dict[str, Operation]
+AnyOperation = Operation[Any, Any]
+AnyStep = Step[Any, Any]
+Registry = Mapping[str, AnyOperation]

@@ -14,8 +14,9 @@ from kilonova.domain.operation import FORWARD, REWIND
 from kilonova.domain.server import BUILDING, DELETED, ERROR, Server, to_json
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import INHERIT, Course, End, Problem
+from kilonova.engine.facts import OperationFacts
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Notification, Operation
+from kilonova.engine.model import Notification
 from kilonova.engine.notification_payloads import Payload, compute_task_payload, instance_payload, service_payload
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -25,7 +26,6 @@ from kilonova.world import Store, Tx
 
 START, END, FAILURE = "start", "end", "error"
 INFO, SEVERE = "INFO", "ERROR"
-REQUESTED = "build_request"  # the fact: what was asked for, of a server that is in no cell
 _NAMESPACE = uuid.UUID("5b2d4a3e-6a4f-5d0b-9d51-7c1f3c2f8e10")  # of message ids
 
 
@@ -51,7 +51,8 @@ class Teller:
 
     def __init__(self, engine: Engine, tx: Tx, journal: Store, op: Op, host_before: str | None = None) -> None:
         self.engine, self.tx, self.journal, self.op = engine, tx, journal, op
-        self.operation: Operation = engine.operation(op.kind)
+        self.operation = engine.operation(op.kind)
+        self._facts: OperationFacts = op.facts(self.operation)
         self.host_before = host_before
         self._left: Server | None = None
 
@@ -112,7 +113,7 @@ class Teller:
     async def _end(self, end: End) -> None:
         problem = self.op.course.problem
         if self.op.course.mode != FORWARD:
-            was_deleted = self.op.facts.get("deleted")
+            was_deleted = getattr(self._facts, "deleted", False)
             if self.operation.ending and self.operation.task and problem is not None and not was_deleted:
                 await self._tell_task(problem, state=ERROR)
             return
@@ -165,7 +166,7 @@ class Teller:
 
     def _requested(self, state: str) -> Server | None:
         """Return a server that was never on a host."""
-        asked = self.op.facts.get(REQUESTED) or (self.op.params if "flavor" in self.op.params else None)
+        asked = self.operation.requested_server(self._facts, self.op.params(self.operation))
         if asked is None or self.op.server_id is None:
             return None
         task_state = "deleting" if state == BUILDING else None
@@ -173,7 +174,7 @@ class Teller:
         return new_server(self.op.server_id, self.op.turn, asked, vm_state=state, task_state=task_state, **gone)
 
     def _publisher(self, one: Notification, server: Server) -> str:
-        host = self.op.facts.get(one.on) if one.on else None
+        host = getattr(self._facts, one.on, "") if one.on else ""
         host = host or server.host
         if one.sender == "compute" and host:
             return f"nova-compute:{host}"

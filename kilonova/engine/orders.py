@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from kilonova.domain.guest_contents import GuestSecrets
-from kilonova.domain.messages import StepOrder
+from kilonova.domain.messages import StepFacts, StepOrder
 from kilonova.domain.server import Server
 from kilonova.engine import journal as log
-from kilonova.engine.context import flavor_of_copy, guest_spec
+from kilonova.engine.context import guest_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Go
+from kilonova.engine.facts import OperationFacts, for_host
 from kilonova.engine.journal import Op
-from kilonova.engine.model import DISK_TOKEN, IMAGE_TOKEN, UPLOAD_TOKEN, Step
+from kilonova.engine.model import DISK_TOKEN, IMAGE_TOKEN, UPLOAD_TOKEN, AnyStep
 from kilonova.engine.server_secrets import server_secrets
 from kilonova.engine.tickets import FETCH, SEND, Ticket, disk_token, issue
 from kilonova.world import Store, Tx
 
-NOT_FOR_HOSTS = ("before", "wish")  # facts about the server's record, with sealed texts in them
 
-
-def may_run(server: Server | None, step: Step, go: Go) -> bool:
+def may_run(server: Server | None, step: AnyStep, go: Go) -> bool:
     """Law 3: permission to run is committed before the step that powers on is handed out."""
     if not (step.starts_guest if go.way == "do" else step.undo_starts_guest):
         return True
@@ -26,12 +25,12 @@ def may_run(server: Server | None, step: Step, go: Go) -> bool:
 
 
 async def order_for(
-    engine: Engine, tx: Tx, journal: Store, op: Op, step: Step, go: Go, server: Server | None
+    engine: Engine, tx: Tx, journal: Store, op: Op, step: AnyStep, go: Go, server: Server | None
 ) -> StepOrder:
     """Return the order for a step that is taken in this transaction, to be sent once it is committed."""
     owner = await log.load(tx, go.owner) if go.owner else None
-    facts = owner.facts if owner else op.facts
-    copy = go.target.copy
+    facts: OperationFacts = (owner or op).facts(engine.operation((owner or op).kind))
+    copy, host_facts = go.target.copy, for_host(facts)
     told = server if step.with_guest else None
     return StepOrder(
         journal=journal.name,
@@ -43,10 +42,10 @@ async def order_for(
         server=op.server_id or "",
         turn=op.turn,
         copy=copy,
-        facts={name: value for name, value in facts.items() if name not in NOT_FOR_HOSTS},
-        guest=None if told is None else guest_spec(told, copy, flavor_of_copy(facts, copy)),
+        facts=host_facts,
+        guest=None if told is None else guest_spec(told, copy, facts.flavor_of(copy)),
         guest_secrets=await _guest_secrets(engine, tx, op, server) if step.with_secrets and go.way == "do" else None,
-        secrets=_tokens(engine, journal, op, step, go, server),
+        secrets=_tokens(engine, journal, op, step, go, server, host_facts),
     )
 
 
@@ -56,20 +55,22 @@ async def _guest_secrets(engine: Engine, tx: Tx, op: Op, server: Server | None) 
     return GuestSecrets(admin_password=password) if server is None else server_secrets(engine.seal, server, password)
 
 
-def _tokens(engine: Engine, journal: Store, op: Op, step: Step, go: Go, server: Server | None) -> dict[str, str]:
+def _tokens(
+    engine: Engine, journal: Store, op: Op, step: AnyStep, go: Go, server: Server | None, facts: StepFacts
+) -> dict[str, str]:
     """Return the tokens with which the host may fetch or send bytes while it does this step."""
     if go.way != "do":
         return {}
-    seal, host, facts = engine.seal, go.target.host, op.facts
+    seal, host = engine.seal, go.target.host
 
     def ticket(image: str, verb: str) -> str:
         return issue(seal, Ticket(journal.name, op.id, op.ordinal, host, image, verb))
 
     found: dict[str, str] = {}
     if UPLOAD_TOKEN in step.tokens:
-        found[UPLOAD_TOKEN] = ticket(facts["snapshot_image"], SEND)
+        found[UPLOAD_TOKEN] = ticket(facts.snapshot_image, SEND)
     if IMAGE_TOKEN in step.tokens and server is not None and server.image_ref:
         found[IMAGE_TOKEN] = ticket(server.image_ref, FETCH)
     if DISK_TOKEN in step.tokens:
-        found[DISK_TOKEN] = disk_token(seal, op.id, op.server_id or "", facts["destination"], facts["copy"])
+        found[DISK_TOKEN] = disk_token(seal, op.id, op.server_id or "", facts.destination, facts.copy)
     return found

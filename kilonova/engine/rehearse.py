@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Generic
 
 import msgspec
 
 from kilonova.domain.errors import Failed, NotYet
+from kilonova.domain.json import JsonObject, json_object
+from kilonova.domain.params import Params
 from kilonova.domain.server import Server
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Ask, admitted, gather, new_operation
-from kilonova.engine.context import Subject
+from kilonova.engine.context import Context, Subject
 from kilonova.engine.core import Engine, context_for
 from kilonova.engine.course import Problem
+from kilonova.engine.facts import OperationFacts, copy_of, document_of
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Facts, Operation, Target
+from kilonova.engine.model import AnyOperation, F, Operation, P, Target
 from kilonova.world import Store, Tx
 
 REHEARSAL = "rehearsal"  # in place of an operation's id
@@ -33,11 +37,11 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     server: str
     steps: list[PlannedStep]
-    facts: dict[str, Any]
+    facts: JsonObject
     joins: str | None = None  # it is under way already: the real request would be answered with this operation
     supersedes: str | None = None
     problem: Problem | None = None
-    outlook: dict[str, Any] = {}  # what happens to the disks, and what is claimed
+    outlook: JsonObject = {}  # what happens to the disks, and what is claimed
 
 
 async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
@@ -45,8 +49,8 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
 
     operation = engine.operation(ask.kind)
 
-    async def body(tx: Tx) -> tuple[Subject, Facts | None]:
-        subject = await gather(engine, tx, ask, lock=False)
+    async def body(tx: Tx) -> tuple[Subject[Params], OperationFacts | None]:
+        subject = await gather(engine, tx, ask, operation, lock=False)
         joins = subject.live is not None and operation.joins(subject)
         return subject, None if joins else await admitted(tx, operation, subject)
 
@@ -54,37 +58,49 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
     if facts is None:
         assert subject.live is not None
         live = log.op_from(subject.live)
-        return _told(operation, ask, live.facts, joins=live.id)
+        return _told(operation, ask, json_object(live.facts_document), joins=live.id)
     op = new_operation(operation, ask, subject, facts, REHEARSAL)
-    found, problem = await plan_only(engine, journal, operation, op, subject.server)
+    found = await plan_only(engine, journal, operation, op, subject.server)
     superseded = None if subject.live is None else subject.live["id"]
-    outlook = operation.outlook(subject, {**facts, **found})
-    return _told(operation, ask, {**facts, **found}, supersedes=superseded, problem=problem, outlook=outlook)
+    outlook = operation.outlook(subject, found.facts)
+    told = {**document_of(found.facts), **found.documents}
+    return _told(operation, ask, told, supersedes=superseded, problem=found.problem, outlook=outlook)
+
+
+class Planned(msgspec.Struct, Generic[F], frozen=True):
+    """The outcome of a step that plans: the facts with its findings, or the problem that it would fail with."""
+
+    facts: F
+    documents: Mapping[str, JsonObject] = {}
+    problem: Problem | None = None
 
 
 async def plan_only(
-    engine: Engine, journal: Store, operation: Operation, op: Op, server: Server | None
-) -> tuple[Facts, Problem | None]:
-    """Return the facts that the first step finds if it is the plan, or the problem that it would fail with."""
-    first = operation.steps[0]
+    engine: Engine, journal: Store, operation: Operation[F, P], op: Op, server: Server | None
+) -> Planned[F]:
+    """Do the first step if it is the plan."""
+    first, facts = operation.steps[0], op.facts(operation)
     if not first.plan:
-        return {}, None
-    ctx = context_for(engine, journal, op, Target(""), server)
-    ctx.rehearsing = True
+        return Planned(facts)
+    ctx: Context[F, P] = context_for(engine, journal, op, Target(""), server)
+    ctx.rehearsing, ctx.facts = True, copy_of(facts)
     try:
-        return await first.do(ctx) or {}, None
+        await first.control_work("do")(ctx)
+        return Planned(ctx.facts, ctx.documents)
     except NotYet as wait:
-        code = "not_known" if "decision" in wait.facts else "not_yet"
+        decision = ctx.facts.decision
+        code, details = ("not_yet", {}) if decision is None else ("not_known", {"decision": decision})
         text = f"it would wait for {wait.waiting_for}"
-        return {}, Problem(code=code, message=text, step=first.name, details=wait.facts)
+        return Planned(facts, problem=Problem(code=code, message=text, step=first.name, details=details))
     except Failed as error:
-        return {}, Problem(code=error.code, message=error.message, step=first.name, details=error.details)
+        problem = Problem(code=error.code, message=error.message, step=first.name, details=error.details)
+        return Planned(facts, problem=problem)
 
 
-def planned_steps(operation: Operation) -> list[PlannedStep]:
+def planned_steps(operation: AnyOperation) -> list[PlannedStep]:
     return [PlannedStep(s.name, s.on.name, s.undo is not None, s.no_return) for s in operation.steps]
 
 
-def _told(operation: Operation, ask: Ask, facts: Facts, **more: Any) -> Rehearsal:
+def _told(operation: AnyOperation, ask: Ask, facts: JsonObject, **more: Any) -> Rehearsal:
     steps = planned_steps(operation)
     return Rehearsal(operation=operation.name, server=ask.server_id, steps=steps, facts=facts, **more)

@@ -12,9 +12,11 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import bindparam, delete, or_, select, update
 
-from kilonova.domain.server import BUILDING, ERROR, RESIZED, from_json, to_json
+from kilonova.domain.params import BuildRequest
+from kilonova.domain.server import BUILDING, ERROR, RESIZED, to_json
 from kilonova.engine import journal as log
 from kilonova.engine import records
 from kilonova.engine.core import has_servers
@@ -204,6 +206,7 @@ async def _protect_servers(tx: Tx, era: int) -> int:
 async def _fail_unplaced(tx: Tx, era: int) -> None:
     """Put servers without a host into ERROR: they are no longer scheduled, and can be deleted."""
     for row in await tx.all(_REQUESTS):
-        server = {**from_json(row["server"], {}), "vm_state": ERROR, "task_state": None}
-        values = {"turn": era * TURNS, "server": to_json(server)}
+        request = msgspec.json.decode(row["server"], type=BuildRequest)
+        request.vm_state = ERROR
+        values = {"turn": era * TURNS, "server": to_json(request)}
         await rows.change(tx, control.build_requests, values, server_id=row["server_id"])

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import (
     ERROR,
     LOST,
@@ -22,7 +23,6 @@ from kilonova.domain.server import (
     SHOWN,
     Server,
     flavor_from,
-    from_json,
     to_json,
 )
 from kilonova.domain.volume import ServerVolume, server_volumes
@@ -144,7 +144,8 @@ async def record_missing(
 
 async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor: int) -> list[Server]:
     """Return records of the servers. One without a request spec cannot be made again: the audit names it."""
-    specs = {row["server_id"]: from_json(row["spec"], {}) for row in await tx.all(_SPECS, servers=servers)}
+    rows_of = await tx.all(_SPECS, servers=servers)
+    specs = {row["server_id"]: msgspec.json.decode(row["spec"], type=ServerSpec) for row in rows_of}
     hosts = {row["host"] for row in await tx.all(_HOSTS)}
     vifs = await vifs_of(tx, servers)
     attached: dict[str, list[Row]] = {}
@@ -169,13 +170,13 @@ async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor
     return found
 
 
-def _placed(spec: dict[str, Any], held: dict[tuple[str, str], dict[str, int]], hosts: set[str]) -> dict[str, Any]:
+def _placed(spec: ServerSpec, held: dict[tuple[str, str], dict[str, int]], hosts: set[str]) -> dict[str, Any]:
     """Return the host and claim by placement: then the claim is the server's, and an audit leaves it."""
     shares = {provider: amounts for (provider, holder), amounts in held.items() if not holder}
     there = sorted(hosts & shares.keys())
     if len(there) != 1:
         return {}
-    plain = {there[0]: flavor_from(to_json(spec["flavor"])).resources()}
+    plain = {there[0]: spec.flavor.resources()}
     return {"host": there[0], "claimed": None if shares == plain else to_json(shares)}
 
 
@@ -186,11 +187,11 @@ def _undecided(server: Server, held: dict[tuple[str, str], dict[str, int]], movi
     return LOST_IN_MOVE if server.id in moving or any(holder for _, holder in held) else LOST
 
 
-def _volumes(spec: dict[str, Any], attached: list[Row]) -> str | None:
+def _volumes(spec: ServerSpec, attached: list[Row]) -> str | None:
     """Return the volumes, none of them deleted with the server: whether they should be is no longer known."""
     if not attached:
-        return "[]" if spec.get("volumes") else None
-    from_volume = bool(spec.get("details", {}).get("volume_backed"))
+        return "[]" if spec.volumes else None
+    from_volume = spec.details.volume_backed
     return to_json([_volume(row, is_root=from_volume and not number) for number, row in enumerate(attached)])
 
 
@@ -275,10 +276,10 @@ async def _count_with(tx: Tx, server: str, row: Row) -> None:
     await count_server(tx, server)
     await set_size(tx, server, {"cores": flavor.vcpus, "ram": flavor.memory_mb})
     request = await rows.fetch(tx, control.request_specs, server_id=server)
-    spec = from_json(request["spec"], {}) if request is not None else {}
-    wanted = msgspec.to_builtins(flavor)
-    if spec and spec.get("flavor") != wanted:
-        await rows.change(tx, control.request_specs, {"spec": to_json({**spec, "flavor": wanted})}, server_id=server)
+    spec = msgspec.json.decode(request["spec"], type=ServerSpec) if request is not None else None
+    if spec is not None and spec.flavor != flavor:
+        spec.flavor = flavor
+        await rows.change(tx, control.request_specs, {"spec": to_json(spec)}, server_id=server)
 
 
 async def settle_homes(stores: OpenStores, found: Whereabouts) -> None:

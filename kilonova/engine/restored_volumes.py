@@ -6,12 +6,11 @@ it. So none is deleted with its server because of a record from before; the owne
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from sqlalchemy import select
 
-from kilonova.domain.server import from_json, to_json
+from kilonova.domain.params import ServerSpec
+from kilonova.domain.server import to_json
 from kilonova.domain.volume import server_volumes
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.volume import attachments, volumes
@@ -63,11 +62,10 @@ async def keep_volumes_in_control(tx: Tx) -> list[str]:
 
 
 async def _keep_wanted(tx: Tx, row: Row) -> None:
-    spec: dict[str, Any] = from_json(row["spec"], {})
-    if any(one.get("delete_on_termination") for one in spec.get("volumes", ())):
-        staying = [{**one, "delete_on_termination": False} for one in spec["volumes"]]
-        values = {"spec": to_json({**spec, "volumes": staying})}
-        await rows.change(tx, control.request_specs, values, server_id=row["server_id"])
+    spec = msgspec.json.decode(row["spec"], type=ServerSpec)
+    if any(one.delete_on_termination for one in spec.volumes):
+        spec.volumes = [msgspec.structs.replace(one, delete_on_termination=False) for one in spec.volumes]
+        await rows.change(tx, control.request_specs, {"spec": to_json(spec)}, server_id=row["server_id"])
 
 
 def _sentence(volume: str, server: str) -> str:

@@ -14,21 +14,25 @@ from kilonova.domain.errors import (
     CommitUnknown,
     Conflict,
     Failed,
+    KilonovaError,
     NotYet,
     Refused,
     StoreError,
     Superseded,
     Unreachable,
 )
+from kilonova.domain.messages import StepOrder
+from kilonova.domain.params import Params
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Accepted, Ask, accept, begin_operation
 from kilonova.engine.children import MOMENT, SOON, tell_parent, was_called
 from kilonova.engine.conclude import Next, Outcome, conclude, problem_of
-from kilonova.engine.context import Context
-from kilonova.engine.core import TRIES, Engine, context_for
+from kilonova.engine.connections import with_devices
+from kilonova.engine.context import AnyContext
+from kilonova.engine.core import TRIES, Engine, context_for, load_server
 from kilonova.engine.course import Problem
+from kilonova.engine.facts import OperationFacts, changed, copy_of, learn
 from kilonova.engine.model import ControlWork
-from kilonova.engine.passing import find_begun, pass_on
 from kilonova.engine.secrets import sealed
 from kilonova.engine.take import take_control
 from kilonova.schema.tables.journal import steps
@@ -48,13 +52,51 @@ async def follow(engine: Engine, journal: Store, following: Next | None) -> Next
     """Go on from a step that this worker has taken; return the position after it."""
     while following is not None and following.is_mine:
         following = await _one(engine, journal, following)
-    if following is None:
-        return None
-    if following.ended is not None and following.op.parent_id:
-        await tell_parent(engine, journal, following.op.parent_id)
-    elif following.go is not None and following.go.target.host:
-        await engine.wake(journal.name, following.op.id, following.go.target.host)
+    if following is not None and (following.ended is not None or following.host):
+        await pass_on(engine, journal, following)
     return following
+
+
+async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
+    """Hand the next step to who does it: its host; this worker's loop, if the worker has taken it; any conductor. The
+    end is told to the operation's parent."""
+    op = following.op
+    if following.ended is not None:
+        if op.parent_id:
+            await tell_parent(engine, journal, op.parent_id)
+    elif following.is_mine and engine.on_mine is not None:
+        await engine.on_mine(journal, following)
+    else:
+        await engine.wake(journal.name, op.id, following.host)
+
+
+async def answer_with(engine: Engine, journal: Store, following: Next, *, filters: bool) -> StepOrder | None:
+    """The order that goes with the answer to the host that reported the step before; any other step is passed on.
+    `filters`: the host filters the traffic of ports."""
+    order, server = following.order, following.server
+    if order is not None and following.go is not None:
+        has_ports = server is not None and server.has_ports
+        try:
+            return await with_devices(
+                engine.world, order, following.go.target.host, has_ports=has_ports, filters=filters
+            )
+        except KilonovaError:  # the step is the host's: it is told when it asks
+            pass
+    await pass_on(engine, journal, following)
+    return None
+
+
+async def find_begun(engine: Engine, tx: Tx, journal: Store, operation_id: str) -> Next | None:
+    """Return the position of an operation that this worker began in a transaction whose COMMIT was unknown (law 12);
+    None if another worker has its step, or none."""
+    op = await log.load(tx, operation_id)
+    row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
+    if op is None or row is None or row["heir_of"] or not row["open"]:
+        return None
+    go = log.go_from(row)
+    if not go.target.host and row["worker"] != engine.worker:
+        return None
+    return Next(op, engine.operation(op.kind).step(go.step), go, await load_server(tx, journal, op))
 
 
 async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
@@ -65,19 +107,20 @@ async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
         outcome = await perform(current, ctx)
         return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=current.go, known=op)
     except NotYet as wait:
-        await postpone(engine, journal, op.id, ordinal, wait)
+        found = changed(op.facts(engine.operation(op.kind)), ctx.facts) if wait.keeps_facts else {}
+        await postpone(engine, journal, op.id, ordinal, wait, found)
         return None
     except Superseded as why:
         logger.debug("operation %s: %s", op.id, why)
         return None
 
 
-async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
+async def prepare(engine: Engine, journal: Store, current: Next) -> AnyContext:
     """The context of a step: an inherited undo sees the facts of the operation it undoes."""
     op, go = current.op, current.go
     assert go is not None and current.step is not None
     ctx = context_for(engine, journal, op, go.target, current.server)
-    ctx.facts = dict(op.facts)  # what the step writes there is not its result
+    ctx.facts = copy_of(ctx.facts)  # what a step writes there is stored only when it ends
     ctx.begin, ctx.wake = partial(begin_operation, engine), engine.wake
     ctx.find_begun, ctx.pass_on = partial(find_begun, engine), partial(pass_on, engine)
     ctx.ask = partial(_ask_child, engine, ctx)
@@ -86,7 +129,8 @@ async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
     async def body(tx: Tx) -> None:
         if owner_id:
             owner = await log.load(tx, owner_id)
-            ctx.facts = owner.facts if owner else {}
+            if owner is not None:
+                ctx.facts = owner.facts(engine.operation(owner.kind))
         if step.with_secrets:
             ctx.sealed = await sealed(tx, op.id)
 
@@ -96,7 +140,7 @@ async def prepare(engine: Engine, journal: Store, current: Next) -> Context:
 
 
 async def _ask_child(
-    engine: Engine, ctx: Context, journal: Store, kind: str, server: str, operation_id: str, params: dict[str, Any]
+    engine: Engine, ctx: AnyContext, journal: Store, kind: str, server: str, operation_id: str, params: Params
 ) -> Accepted:
     cause = msgspec.structs.replace(ctx.cause, through=f"operation {ctx.operation_id}")
     ask = Ask(
@@ -110,14 +154,15 @@ async def _ask_child(
     return await accept(engine, journal, ask)
 
 
-async def perform(current: Next, ctx: Context) -> Outcome:
+async def perform(current: Next, ctx: AnyContext) -> Outcome:
     """Do or undo. What the code did not expect counts as a failed step, is logged whole and undone like any other."""
     step, go = current.step, current.go
     assert step is not None and go is not None
-    work = step.do if go.way == "do" else step.undo
+    before = copy_of(ctx.facts)
     try:
         async with asyncio.timeout(step.deadline):
-            return Outcome(result=await _until_known(work, ctx))
+            await _until_known(step.control_work(go.way), ctx, before)
+        return Outcome(found=changed(before, ctx.facts), documents=ctx.documents)
     except Failed as error:
         return Outcome(problem=problem_of(error, step.name))
     except TimeoutError:
@@ -133,15 +178,17 @@ async def perform(current: Next, ctx: Context) -> Outcome:
         return Outcome(problem=Problem(code="unexpected", message=text, step=step.name, final=True))
 
 
-async def _until_known(work: ControlWork, ctx: Context) -> dict[str, Any]:
+async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: OperationFacts) -> None:
     """Repeat the work under the same ordinal after a failed or unknown COMMIT elsewhere; the fence returns what was
     recorded. If a database is unreachable, the operation waits for it without keeping a worker busy."""
     tries = 0
     while True:
         try:
-            return await work(ctx) or {}
+            await work(ctx)
+            return
         except (CommitUnknown, CommitFailed) as error:
             tries += 1
+            ctx.facts = copy_of(before)
             if isinstance(error, Unreachable) and tries >= TRIES:
                 raise NotYet(f"a database to answer: {error}", LOOKED_AT_AGAIN, for_answer=True) from error
             ctx.changes.clear()
@@ -149,8 +196,10 @@ async def _until_known(work: ControlWork, ctx: Context) -> dict[str, Any]:
             await ctx.world.clock.sleep(0.1)
 
 
-async def postpone(engine: Engine, journal: Store, operation_id: str, ordinal: int, wait: NotYet) -> None:
-    """The same step again later; until then the operation says what it waits for."""
+async def postpone(
+    engine: Engine, journal: Store, operation_id: str, ordinal: int, wait: NotYet, found: dict[str, object]
+) -> None:
+    """The same step again later; until then the operation says what it waits for. `found`: facts to keep."""
 
     async def body(tx: Tx) -> bool:
         op = await log.load(tx, operation_id, lock=True)
@@ -158,14 +207,13 @@ async def postpone(engine: Engine, journal: Store, operation_id: str, ordinal: i
             return False
         was = op.state
         op.state, op.waiting_for = "waiting", wait.waiting_for
-        op.facts.update(wait.facts)
+        learn(op.facts(engine.operation(op.kind)), found)
         await log.save(tx, op, was, ordinal)
         step = await rows.fetch(tx, steps, operation_id=operation_id, ordinal=ordinal)
         is_called = step is not None and was_called(step)
-        values: dict[str, Any] = {"state": "ready", "worker": None}
-        if not is_called:
-            values["not_before"] = await log.due_in(tx, wait.seconds)
-        await rows.change(tx, steps, values, operation_id=operation_id, ordinal=ordinal, open=1)
+        ready = {"state": "ready", "worker": None}
+        due = {} if is_called else {"not_before": await log.due_in(tx, wait.seconds)}
+        await rows.change(tx, steps, {**ready, **due}, operation_id=operation_id, ordinal=ordinal, open=1)
         return is_called
 
     if await engine.write(journal, body):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-from typing import Any
 
 import msgspec
 from cryptography.fernet import Fernet, InvalidToken
@@ -32,14 +31,14 @@ class Seal:
         except InvalidToken:
             raise Failed("secrets_unreadable", "it was sealed with another key", final=True) from None
 
-    async def put(self, tx: Tx, operation_id: str, values: dict[str, Any]) -> None:
+    async def put(self, tx: Tx, operation_id: str, values: dict[str, str]) -> None:
         if values:
             await keep_sealed(tx, operation_id, self._fernet.encrypt(msgspec.json.encode(values)).decode())
 
-    async def open(self, tx: Tx, operation_id: str) -> dict[str, Any]:
+    async def open(self, tx: Tx, operation_id: str) -> dict[str, str]:
         return self.read(await sealed(tx, operation_id))
 
-    def read(self, text: str) -> dict[str, Any]:
+    def read(self, text: str) -> dict[str, str]:
         """Return the values that were sealed, from their stored text."""
         if not text:
             return {}
@@ -47,8 +46,7 @@ class Seal:
             opened = self._fernet.decrypt(text.encode())
         except InvalidToken:
             raise Failed("secrets_unreadable", "the secrets were sealed with another key", final=True) from None
-        values: dict[str, Any] = msgspec.json.decode(opened)
-        return values
+        return msgspec.json.decode(opened, type=dict[str, str])
 
 
 async def sealed(tx: Tx, operation_id: str) -> str:

@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import POWER_RUNNING, Server
-from kilonova.engine.model import Operation
+from kilonova.engine.model import AnyOperation
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.restored_at import restored_at
@@ -17,7 +17,7 @@ HARMLESS = frozenset({"adopt", "delete", "soft_delete"})  # these start no guest
 _HOSTS = Sql(select(cell.hosts.c.name, cell.hosts.c.reported_at, cell.hosts.c.forced_down, cell.hosts.c.fenced))
 
 
-async def refuse_unless_settled(tx: Tx, operation: Operation, server: Server) -> None:
+async def refuse_unless_settled(tx: Tx, operation: AnyOperation, server: Server) -> None:
     """Raises `Refused` while a copy from before the restore is in quarantine, or a host that may have one has not
     reported and is not declared down. A stop starts nothing, but would not reach the copy in quarantine. A confirm
     removes the source's copy. That is the only one if the move was reverted since the backup: the destination has to

@@ -3,21 +3,19 @@ a guest running waits, visibly, for an answer, a fence or the operator's word.""
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Superseded
 from kilonova.domain.host import HostState
-from kilonova.domain.server import from_json
 from kilonova.engine import journal as log
 from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
 from kilonova.engine.limits import Limits
-from kilonova.engine.model import DEBT, FAIL, WAIT, Step
-from kilonova.engine.passing import pass_on
+from kilonova.engine.model import DEBT, FAIL, WAIT, AnyStep
+from kilonova.engine.run import pass_on
 from kilonova.schema.tables.journal import STEP_IS_OPEN, operations, steps
 from kilonova.store import rows
 from kilonova.store.hosts import judge_all
@@ -45,7 +43,13 @@ _OPEN_ON_HOSTS = Sql(
 _KIND = Sql(select(operations.c.id, operations.c.kind).where(operations.c.id == bindparam("id")))
 
 
-def on_silence(step: Step, way: str, state: HostState, declared: bool) -> str:
+class _Declared(msgspec.Struct):
+    """The hosts that count as dead for an operation, among its facts."""
+
+    declared: list[str] = []
+
+
+def on_silence(step: AnyStep, way: str, state: HostState, declared: bool) -> str:
     """WAIT, FAIL or DEBT; a pure rule."""
     if declared:
         return DEBT if way == "undo" else step.when_declared
@@ -78,9 +82,9 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
         await _look(engine, journal, row, step, state, now)
 
 
-async def _look(engine: Engine, journal: Store, row: Row, step: Step, state: HostState, now: float) -> None:
-    facts: dict[str, Any] = from_json(row["facts"], {})
-    declared = state.declared or row["place"] in facts.get("declared", ())
+async def _look(engine: Engine, journal: Store, row: Row, step: AnyStep, state: HostState, now: float) -> None:
+    facts = msgspec.json.decode(row["facts"], type=_Declared)
+    declared = state.declared or row["place"] in facts.declared
     if state.is_up and not declared:
         await _in_time(engine, journal, row, step, state, now)
         return
@@ -100,7 +104,7 @@ async def _look(engine: Engine, journal: Store, row: Row, step: Step, state: Hos
     await _end(engine, journal, row, outcome)
 
 
-async def _in_time(engine: Engine, journal: Store, row: Row, step: Step, state: HostState, now: float) -> None:
+async def _in_time(engine: Engine, journal: Store, row: Row, step: AnyStep, state: HostState, now: float) -> None:
     """The host counts as there. A deadline fails only what cannot have left a guest running or a shared disk open."""
     taken_for = now - row["taken_at"] if row["state"] == "taken" else 0.0
     if taken_for < 0.0:

@@ -3,15 +3,26 @@ and accepts there."""
 
 from __future__ import annotations
 
+import msgspec
+
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import ARRIVING, LEAVING, from_json
-from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, accept, known_key, remember_key, store_operation
+from kilonova.engine.accept import (
+    Accepted,
+    Ask,
+    IdempotencyKey,
+    accept,
+    known_key,
+    params_of,
+    remember_key,
+    store_operation,
+)
 from kilonova.engine.build_requests import take_request
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Course
-from kilonova.engine.journal import Op, without_sealed
-from kilonova.engine.notifications import REQUESTED
+from kilonova.engine.journal import Op
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
@@ -126,12 +137,11 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
             return await _running_delete(tx, ask, now)
         cells = await take_request(tx, request, operation_id, operation, now)
         op = fresh(engine, ask, operation_id, turn=request["turn"] + 1, kind=operation.name)
-        op.facts = {
-            "cells": cells,
-            "devices": bool(from_json(request["server"], {}).get("volumes")),
-        }
-        if engine.limits.notifier:
-            op.facts[REQUESTED] = without_sealed(from_json(request["server"], {}))
+        spec = msgspec.json.decode(request["server"], type=ServerSpec)
+        spec.details.user_data = spec.details.personality = None
+        facts = op.facts(operation)
+        facts.cells, facts.devices = cells, bool(spec.volumes)
+        facts.build_request = spec if engine.limits.notifier else None
         op.committed = True  # the build request is gone
         await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
         return Accepted(operation_id)
@@ -164,8 +174,8 @@ def fresh(engine: Engine, ask: Ask, operation_id: str, *, turn: int, kind: str =
         ordinal=0,
         committed=False,
         course=Course(),
-        params=ask.params,
-        facts={},
+        known_params=params_of(operation, ask.params),
+        known_facts=operation.facts_type(),
         cause=ask.cause,
         request_id=ask.cause.request_id,
     )

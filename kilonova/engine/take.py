@@ -14,7 +14,7 @@ from kilonova.engine.connections import with_devices
 from kilonova.engine.core import Engine, load_server
 from kilonova.engine.course import Go
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Step
+from kilonova.engine.model import AnyStep
 from kilonova.engine.orders import may_run, order_for
 from kilonova.engine.waiting import standing
 from kilonova.schema.tables.journal import STEP_IS_OPEN, steps
@@ -121,13 +121,13 @@ async def take_for_host(
     return await with_devices(engine.world, order, host, has_ports=has_ports, filters=beat.filters)
 
 
-async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, Step]:
+async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, AnyStep]:
     go = log.go_from(row)
     owner = await log.load(tx, go.owner) if go.owner else None
     return go, engine.operation(owner.kind if owner else op.kind).step(go.step)
 
 
-async def _mark_taken(tx: Tx, op: Op, step: Step, row: Row, worker: str) -> None:
+async def _mark_taken(tx: Tx, op: Op, step: AnyStep, row: Row, worker: str) -> None:
     """Taking is a compare-and-set on the operation row: cancel and supersede come before it or after it (law 8)."""
     was = op.state
     op.state, op.waiting_for = standing(op, row["way"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kilonova.engine.course import Go, Problem
 from kilonova.engine.journal import Op
-from kilonova.engine.model import Step
+from kilonova.engine.model import AnyStep
 
 
-def stuck_sentence(op: Op, step: Step, go: Go, problem: Problem) -> str:
+def stuck_sentence(op: Op, step: AnyStep, go: Go, problem: Problem) -> str:
     """Read after "waiting for"."""
     host = go.target.host
     what = f"{step.name}{f' on {host}' if host else ''} to be {'undone' if go.way == 'undo' else 'done'}"
@@ -16,7 +16,7 @@ def stuck_sentence(op: Op, step: Step, go: Go, problem: Problem) -> str:
     return f"{what}: {why} ({tries}). To try now: kilonova op resume {op.id}.{_exit(op, step, go)}"
 
 
-def _exit(op: Op, step: Step, go: Go) -> str:
+def _exit(op: Op, step: AnyStep, go: Go) -> str:
     if step.only_rows:
         return ""
     if step.ends_copy(go.way):

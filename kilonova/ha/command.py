@@ -13,26 +13,26 @@ from kilonova.domain.errors import Failed
 
 HOST = "{host}"
 MOST_OUTPUT = 4096  # bytes that are read of what it says
-LONGEST_LINE = 300  # characters of its last line that are kept as the proof
+LONGEST_LINE = 300  # characters of its last line that are stored as the proof
 # If the conductor dies, the command and all it has started die too: a host must not be switched off later, when another
 # conductor has fenced it and it may be back.
 DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'trap "kill -9 0" TERM; "$@" & wait $!', "fence")
 
 
 class CommandFence:
-    """`world.Fence`. The command is no shell's: each word is one argument, with the name of the host for {host}."""
+    """`world.Fence`. No shell runs the command: each item is one argument, {host} is replaced by the host's name."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = [*command]
 
     async def fence(self, host: str) -> str:
-        words = [word.replace(HOST, host) for word in self._command]
-        if shutil.which(words[0]) is None:
-            raise Failed("fence_failed", f"{host} could not be fenced: {words[0]}: no such command")
+        command = [argument.replace(HOST, host) for argument in self._command]
+        if shutil.which(command[0]) is None:
+            raise Failed("fence_failed", f"{host} could not be fenced: {command[0]}: no such command")
         try:
             process = await asyncio.create_subprocess_exec(
                 *DIES_WITH_US,
-                *words,
+                *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -40,7 +40,7 @@ class CommandFence:
                 start_new_session=True,  # so that all it has started ends with it
             )
         except OSError as error:
-            raise Failed("fence_failed", f"{host} could not be fenced: {words[0]}: {error.strerror}") from error
+            raise Failed("fence_failed", f"{host} could not be fenced: {command[0]}: {error.strerror}") from error
         try:
             said = await _output(process)
             code = await process.wait()
@@ -50,9 +50,9 @@ class CommandFence:
             raise
         if code:
             raise Failed(
-                "fence_failed", f"{host} could not be fenced: {words[0]} ended with {code}: {said or 'silent'}"
+                "fence_failed", f"{host} could not be fenced: {command[0]} ended with {code}: {said or 'silent'}"
             )
-        return f"{words[0]} said of {host}: {said or 'nothing, and ended with 0'}"
+        return f"{command[0]} said of {host}: {said or 'nothing, and ended with 0'}"
 
 
 async def _output(process: asyncio.subprocess.Process) -> str:

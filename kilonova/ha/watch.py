@@ -1,8 +1,8 @@
-"""The failure watch. Beside every conductor one looks at the hosts now and then; about each host that it may act on it
-keeps one record, and does one thing after the other: fence, wait whether the host shows that the fence lied, evacuate.
+"""The failure watch. One runs beside every conductor and checks the hosts regularly. For each host that it may act on
+it has one record, and three steps: fence, wait whether the host shows that the fence lied, evacuate.
 
-A record is taken for each of these (store/failures.py), so that two watchers never do the same thing, and what one that
-died has begun another one takes up. What cannot be read now is looked at again in the next round.
+A watcher takes the record for each step (store/failures.py), so that two watchers never do the same, and another one
+continues the work of one that died. What cannot be read now is read again in the next round.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Watch:
             try:
                 await self.round()
             except Halted as error:
-                logger.debug("failure watch: %s", error)  # it was said once
+                logger.debug("failure watch: %s", error)  # it was logged once
             except KilonovaError as error:
                 logger.warning("failure watch: %s", error)
             except Exception:
@@ -71,16 +71,16 @@ class Watch:
         seen = await look(self.engine, self.engine.worker)
         if seen.is_ahead:  # the next round looks at what is due from now on
             await self.engine.write(self.engine.world.db.control, set_back)
-        self._tell(seen)
+        self._log_held(seen)
         for host, failure in seen.failures.items():
             self._begin(host, lambda failure=failure: self._go_on(failure, seen))  # type: ignore[misc]
         for host, one in seen.silent.items():
-            if one.decision is not None and one.decision.word == ACTS and host not in seen.failures:
+            if one.decision is not None and one.decision.outcome == ACTS and host not in seen.failures:
                 self._begin(host, lambda one=one: self._act(one))  # type: ignore[misc]
 
-    def _tell(self, seen: HostObservation) -> None:
-        """A decision to hold is said once, and again when the reason is another."""
-        held = {name: one for name, one in seen.silent.items() if one.decision and one.decision.word == HELD}
+    def _log_held(self, seen: HostObservation) -> None:
+        """Log a decision to hold once, and again when its reason changes."""
+        held = {name: one for name, one in seen.silent.items() if one.decision and one.decision.outcome == HELD}
         reasons = {
             name: (seen.sight.disarmed is not None, len(seen.sight.blind), one.state.word) for name, one in held.items()
         }
@@ -90,7 +90,7 @@ class Watch:
         self._said = {name: repr(reason) for name, reason in reasons.items()}
 
     def _begin(self, host: str, work: Callable[[], Awaitable[None]]) -> None:
-        """One thing at a time about a host; what hangs does not hold the others."""
+        """Run one task at a time per host; one that hangs does not delay the others."""
         if host in self._tasks:
             return
         task = self._tasks[host] = asyncio.ensure_future(self._guarded(host, work))
@@ -100,7 +100,7 @@ class Watch:
         try:
             await work()
         except Halted as error:
-            logger.debug("failure watch: host=%s: %s", host, error)  # it was said once
+            logger.debug("failure watch: host=%s: %s", host, error)  # it was logged once
         except KilonovaError as error:
             logger.warning("failure watch: host=%s: %s", host, error)
         except Exception:
@@ -118,7 +118,7 @@ class Watch:
         return {"fenced": 2 * self.engine.limits.report_interval, "incomplete": EVACUATED_AGAIN}
 
     async def _act(self, one: Silent) -> None:
-        """A host that nobody has looked after yet."""
+        """Act on a host without a failure record."""
         values = {"id": self.engine.world.ids.uuid(), "host": one.name, "cell": one.cell, "session": one.session}
         values["evidence"] = one.state.sentence
         rules, until = self.engine.limits.watch, self._begins_until()
@@ -150,7 +150,7 @@ class Watch:
                 await self._note_declared(failure, seen.declared[failure["host"]].state)
             return
         one, until = seen.silent[failure["host"]], self._begins_until()
-        is_due = one.decision is not None and one.decision.word == ACTS
+        is_due = one.decision is not None and one.decision.outcome == ACTS
 
         async def may_again(tx: Tx) -> bool:
             return failure["state"] == "fencing" or await may_fence(tx, failure["host"], self.engine.limits.watch)
@@ -159,8 +159,8 @@ class Watch:
             await self._fence(failure, until)
 
     async def _note_declared(self, failure: Row, state: HostState) -> None:
-        """Fenced, or declared down by an operator, whose word is a proof too (law 3). But the command did not give that
-        word, so it does not lie when the same agent answers later: the record forgets which agent that was."""
+        """Fenced, or declared down by an operator, whose declaration is a proof too (law 3). But that was not the
+        command, so it does not lie when the same agent answers later: the record forgets which agent that was."""
         fenced = state.proven_by == FENCE
         values: dict[str, Any] = {} if fenced else {"session": None}
         has_run = fenced or failure["state"] == "fencing"  # its watcher died: the command may have run
@@ -187,8 +187,8 @@ class Watch:
             proof = await fence(self.engine, host, confirm)
         except KilonovaError as why:
             logger.warning("host not fenced: host=%s reason=%s", host, why)
-            told = {"sentence": str(why), "attempts": attempts + 1}
-            await self._note(failure_id, "fence_failed", has_run=has_run, **told)
+            result = {"sentence": str(why), "attempts": attempts + 1}
+            await self._note(failure_id, "fence_failed", has_run=has_run, **result)
             return
         await self._note(failure_id, "fenced", sentence="", proof=proof, attempts=0, has_run=True)
 
@@ -221,8 +221,8 @@ class Watch:
         account = {} if row is None else from_json(row["facts"], {}).get("account") or {}
         error = {} if row is None else from_json(row["error"], {}) or {}
         sentence = account.get("sentence") or error.get("message") or "the evacuation has ended"
-        is_left = any(account.get(word) for word in LEFT) or (row is not None and row["state"] in ("undone", "failed"))
-        stopped = row is not None and row["state"] == "cancelled"  # by an operator's word, which counts
+        is_left = any(account.get(key) for key in LEFT) or (row is not None and row["state"] in ("undone", "failed"))
+        stopped = row is not None and row["state"] == "cancelled"  # by an operator, whose decision counts
         if await self._take(failure):
             state = "incomplete" if is_left and not stopped else "done"
             logger.warning("host evacuated: host=%s state=%s account=%r", failure["host"], state, sentence)
@@ -247,8 +247,8 @@ class Watch:
             logger.error("fence command lied: host=%s proof=%r; the failure watch is disarmed", host, failure["proof"])
             await self._note(failure["id"], "lied", sentence=reason, disarm_for=reason)
         else:
-            told = "; ".join(filter(None, (failure["sentence"], f"{host} answered again")))
-            await self._note(failure["id"], "returned", sentence=told, has_run=failure["state"] == "fencing")
+            sentence = "; ".join(filter(None, (failure["sentence"], f"{host} answered again")))
+            await self._note(failure["id"], "returned", sentence=sentence, has_run=failure["state"] == "fencing")
 
     # -- records ------------------------------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class Watch:
         return self.engine.world.clock.monotonic() + TAKEN_FOR
 
     async def _take(self, failure: Row, allowed: Callable[[Tx], Awaitable[bool]] | None = None) -> bool:
-        """`allowed`: whether that may begin now, asked in the same transaction."""
+        """`allowed`: whether that may begin now, checked in the same transaction."""
 
         async def body(tx: Tx) -> bool:
             if allowed is not None and not await allowed(tx):
@@ -272,9 +272,9 @@ class Watch:
 
         return await self.engine.write(self.engine.world.db.control, body)
 
-    async def _note(self, failure: str, state: str, *, disarm_for: str = "", **told: Any) -> None:
+    async def _note(self, failure: str, state: str, *, disarm_for: str = "", **columns: Any) -> None:
         async def body(tx: Tx) -> None:
-            if await note_failure(tx, failure, self.engine.worker, state, **told) and disarm_for:
+            if await note_failure(tx, failure, self.engine.worker, state, **columns) and disarm_for:
                 await disarm(tx, None, disarm_for, "")
 
         await self.engine.write(self.engine.world.db.control, body)

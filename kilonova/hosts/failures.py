@@ -171,7 +171,7 @@ async def watch_status(engine: Engine) -> dict[str, Any]:
 
 def _shown(one: Silent) -> dict[str, Any]:
     assert one.decision is not None
-    told = {"decision": one.decision.word, "why": one.decision.sentence}
+    told = {"decision": one.decision.outcome, "why": one.decision.sentence}
     evidence = {
         "servers": one.use.servers,
         "state": one.state.word,

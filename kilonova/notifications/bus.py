@@ -14,7 +14,7 @@ from kilonova.world import Bus
 
 class BusTarget:
     def __init__(self, bus: Bus, topics: Sequence[str], *, answered_within: float | None = None) -> None:
-        """`answered_within`: seconds; None: nobody has to answer."""
+        """`answered_within`: seconds; None: no answer is needed."""
         self._bus, self._topics, self._seconds = bus, topics, answered_within
 
     async def send(self, message: Message) -> None:

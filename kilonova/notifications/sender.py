@@ -67,7 +67,7 @@ class Sender:
         try:
             await self.send_all(journal)
         except (Halted, Unreachable) as error:
-            logger.debug("notifications of %s: %s", journal.name, error)  # it was said once
+            logger.debug("notifications of %s: %s", journal.name, error)  # it was logged once
         except KilonovaError as error:
             logger.warning("notifications of %s: %s", journal.name, error)
         except Exception:

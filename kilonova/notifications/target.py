@@ -15,7 +15,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotSent(Exception):
-    """It was not accepted, or nobody knows; it is tried again."""
+    """It was not accepted, or its outcome is unknown; it is sent again."""
 
 
 class NotificationTarget(Protocol):

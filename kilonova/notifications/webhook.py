@@ -95,6 +95,6 @@ class Webhook:
 
 def _status_in(line: bytes) -> int:
     """0: it is not HTTP, or nothing came."""
-    words = line.split()
-    is_http = len(words) >= 2 and words[0].startswith(b"HTTP/1.") and words[1].isdigit() and len(words[1]) == 3
-    return int(words[1]) if is_http else 0
+    fields = line.split()
+    is_http = len(fields) >= 2 and fields[0].startswith(b"HTTP/1.") and fields[1].isdigit() and len(fields[1]) == 3
+    return int(fields[1]) if is_http else 0

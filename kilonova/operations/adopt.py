@@ -8,31 +8,35 @@ The server is then what the copy is: ACTIVE or SHUTOFF. Before adopt_copy everyt
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.audit.holdings import ask_host
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.host import HostState
+from kilonova.domain.params import AdoptParams
 from kilonova.domain.server import ACTIVE, ERROR, STOPPED, Server
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, StepTargets, Target
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step, StepTargets, Target
+from kilonova.operations.facts import WITH_PORTS, WITH_VOLUMES, MoveFacts
 from kilonova.operations.steps.claim import claim_move, drop_move, return_move
 from kilonova.operations.steps.guest import power_of
 from kilonova.operations.steps.ownership import give_runner
-from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source
+from kilonova.operations.steps.ports import bind_to_destination, bind_to_source
 from kilonova.operations.steps.select import choose
-from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source, has_volumes
+from kilonova.operations.steps.volumes import connect_to_destination, connect_to_source, has_volumes
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host, raise_epoch
 from kilonova.store.quarantine import add_to_quarantine, end_quarantine
 from kilonova.world import Store, Tx, World
 
+AdoptContext = Context[MoveFacts, AdoptParams]
+
 # On the host where the server is by the records it holds what it needs already.
-MOVES = StepTargets("control", lambda facts: [Target("")] if facts["source"] != facts["destination"] else [])
+MOVES: StepTargets[MoveFacts] = StepTargets(
+    "control", lambda facts: [Target("")] if facts.source != facts.destination else []
+)
 
 
 async def proof_against(world: World, journal: Store, server: Server, down_after: float) -> str:
@@ -63,27 +67,27 @@ async def proof_against(world: World, journal: Store, server: Server, down_after
     raise Refused("runner_lives", text)
 
 
-async def check_runner(ctx: Context) -> Facts:
+async def check_runner(ctx: AdoptContext) -> None:
     try:
-        return {"proof": await proof_against(ctx.world, ctx.journal, ctx.row, ctx.limits.service_down_time)}
+        ctx.facts.proof = await proof_against(ctx.world, ctx.journal, ctx.row, ctx.limits.service_down_time)
     except Refused as why:
         raise Failed(why.code, why.message, final=True) from why
 
 
-async def select_host(ctx: Context) -> Facts:
+async def select_host(ctx: AdoptContext) -> None:
     """The copy is there: only placement is asked whether the books have room."""
-    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params["host"])
-    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+    await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params.host)
+    ctx.facts.migration = ctx.facts.migration or ctx.world.ids.uuid()
 
 
-async def adopt_copy(ctx: Context) -> Facts:
+async def adopt_copy(ctx: AdoptContext) -> None:
     facts, server, was = ctx.facts, ctx.server_id or "", (ctx.row.runner_host, ctx.row.runner_copy or 0)
-    host, copy = facts["destination"], facts["copy"]
+    host, copy = facts.destination, facts.copy
     word = f"adopted on the word of {ctx.cause.user_id} ({ctx.cause.request_id})"
-    give_runner(ctx, host, copy, f"{word}; {facts['proof']}")
+    give_runner(ctx, host, copy, f"{word}; {facts.proof}")
     ctx.set_server(host=host, copy=copy)
-    if facts["source"] != host:
-        ctx.set_server(claimed=facts.get("claimed"))
+    if facts.source != host:
+        ctx.set_server(claimed=facts.claimed)
     ctx.set_copy(copy, host, "whole")
 
     async def change(tx: Tx, now: float) -> None:
@@ -93,76 +97,72 @@ async def adopt_copy(ctx: Context) -> Facts:
         await raise_epoch(tx, host)  # it learns that the copy counts
 
     ctx.in_transaction(change)
-    return {}
 
 
-async def _give_up(tx: Tx, host: str, server: str, copy: int, ctx: Context, now: float) -> None:
+async def _give_up(tx: Tx, host: str, server: str, copy: int, ctx: AdoptContext, now: float) -> None:
     """The copy that counted until now. If the records were restored, it may be the better one after all: it is kept."""
-    at_host: dict[str, Any] = {"server_id": server, "copy": copy, "host": host}
+    at_host: dict[str, object] = {"server_id": server, "copy": copy, "host": host}
     if copy > (ctx.row.turn_floor or 0):
         await rows.change(tx, cell.copies, {"state": "leaving"}, **at_host)
         await owe_removal(tx, host, server, copy, ctx.operation_id, now)
         return
     await rows.remove(tx, cell.copies, **at_host)
     report = CopyReport(server=server, copy=copy, power="off", whole=True)
-    await add_to_quarantine(
-        tx, host, report, f"copy {ctx.facts['copy']} on {ctx.facts['destination']} was adopted", now
-    )
+    await add_to_quarantine(tx, host, report, f"copy {ctx.facts.copy} on {ctx.facts.destination} was adopted", now)
     await raise_epoch(tx, host)
 
 
-class Adopt(Operation):
+class Adopt(Operation[MoveFacts, AdoptParams]):
+    facts_type = MoveFacts
+    params_type = AdoptParams
     name = "adopt"
     action = "adopt"
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
     safe_words = "The copy could not be adopted; the server is as it was."
 
-    def check(self, subject: Subject) -> Facts:
-        server, target, named = subject.server, subject.target, subject.params["host"]
+    def check(self, subject: Subject[AdoptParams]) -> MoveFacts:
+        server, target, named = subject.server, subject.target, subject.params.host or ""
         assert server is not None
         if target is None:
             raise Refused("no_such_host", f"Compute host {named} could not be found.")
         if not target.is_up:
             raise Refused("host_down", f"The copy's host does not answer: {target.sentence}")
-        if (server.runner_host, server.runner_copy) == (named, subject.params["copy"]):
+        if (server.runner_host, server.runner_copy) == (named, subject.params.copy):
             raise Refused(
                 "not_quarantined",
                 f"server {server.id}: copy {server.runner_copy} on {named} is already the server's own",
             )
-        return {
-            "source": server.host or named,
-            "destination": named,
-            "copy": subject.params["copy"],
-            "server": server.id,
-            "by": subject.cause.user_id,
-            "ports": server.has_ports,
-            "volumes": has_volumes(server),
-        }
+        return MoveFacts(
+            source=server.host or named,
+            destination=named,
+            copy=subject.params.copy,
+            ports=server.has_ports,
+            volumes=has_volumes(server),
+        )
 
-    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, facts: MoveFacts, subject: Subject[AdoptParams], now: float) -> None:
         """The word is recorded with the copy; what the copy is decides what the server becomes."""
-        facts = op.facts
-        keys = {"host": facts["destination"], "server_id": facts["server"], "copy": facts["copy"]}
-        row = await rows.fetch(tx, cell.quarantine, **keys)
+        server, on_host = op.server_id, f"copy {facts.copy} on {facts.destination}"
+        keys = {"host": facts.destination, "server_id": server, "copy": facts.copy}
+        row = await rows.fetch(tx, cell.quarantine, lock=False, **keys)
         if row is None or row["ended_at"] is not None or row["action"] == "remove":
-            text = f"server {facts['server']}: copy {facts['copy']} on {facts['destination']} is not in quarantine"
-            raise Refused("not_quarantined", f"{text}; see `kilonova quarantine list`")
+            text = f"server {server}: {on_host} is not in quarantine; see `kilonova quarantine list`"
+            raise Refused("not_quarantined", text)
         if not row["whole"]:
-            text = f"server {facts['server']}: copy {facts['copy']} on {facts['destination']} has no complete disk"
-            raise Refused("not_whole", f"{text}; remove it instead")
-        facts["was"] = ACTIVE if row["power"] == "on" else STOPPED
-        word = {"action": "adopt", "action_by": facts["by"], "action_at": now}
+            raise Refused("not_whole", f"server {server}: {on_host} has no complete disk; remove it instead")
+        facts.was = ACTIVE if row["power"] == "on" else STOPPED
+        word = {"action": "adopt", "action_by": subject.cause.user_id, "action_at": now}
         await rows.change(tx, cell.quarantine, word, **keys)
 
-    def settle(self, ctx: Context) -> None:
-        state = ctx.facts["was"]
+    def settle(self, ctx: AdoptContext) -> None:
+        state = ctx.facts.was
         ctx.set_server(vm_state=state, power_state=power_of(state), launched_at=ctx.world.clock.now())
 
-    def settle_undone(self, ctx: Context) -> None:
+    def settle_undone(self, ctx: AdoptContext) -> None:
         facts = ctx.facts
 
         async def change(tx: Tx, now: float) -> None:
-            keys = {"host": facts["destination"], "server_id": facts["server"], "copy": facts["copy"]}
+            keys = {"host": facts.destination, "server_id": ctx.server_id, "copy": facts.copy}
             word = {"action": None, "action_by": None, "action_at": None}
             await rows.change(tx, cell.quarantine, word, **keys)
 

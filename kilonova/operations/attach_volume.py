@@ -8,12 +8,16 @@ what its guest shall have when it returns, and its secret is worth nothing by th
 
 from __future__ import annotations
 
+import msgspec
+
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import VolumeParams
 from kilonova.domain.server import ACTIVE, RESIZED, SOFT_DELETED, STOPPED
 from kilonova.domain.volume import ServerVolume, server_volumes
 from kilonova.engine.context import Subject
 from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, FAIL, HERE, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, FAIL, Operation, Step
+from kilonova.operations.facts import HERE, VolumeFacts
 from kilonova.operations.steps.power import its_copy
 from kilonova.operations.steps.volumes import (
     complete,
@@ -40,45 +44,45 @@ def free_device(taken: set[str], root: str) -> str:
     raise Refused("too_many_volumes", f"A server has at most {MOST - 1} volumes besides its root disk.")
 
 
-class AttachVolume(Operation):
+class AttachVolume(Operation[VolumeFacts, VolumeParams]):
+    facts_type = VolumeFacts
+    params_type = VolumeParams
     name = "attach_volume"
     action = "attach_volume"
     from_states = WITH_A_GUEST
     safe_words = "The volume could not be attached."
 
-    def check(self, subject: Subject) -> Facts:
-        server, wish = subject.server, subject.params
+    def check(self, subject: Subject[VolumeParams]) -> VolumeFacts:
+        server, params = subject.server, subject.params
         assert server is not None
         if server.launched_at is None:
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'attach_volume'")
         there = server_volumes(server.volume_info)
         root = server.details.root_device_name
-        if any(one.volume_id == wish["volume_id"] for one in there):
-            raise Refused("volume_attached", f"Volume {wish['volume_id']} is already attached to {server.id}.")
+        if any(one.volume_id == params.volume_id for one in there):
+            raise Refused("volume_attached", f"Volume {params.volume_id} is already attached to {server.id}.")
         taken = {root, *(one.device for one in there)}
-        if wish.get("device") in taken:
-            raise Refused("device_in_use", f"The device {wish['device']} of instance {server.id} is in use.")
-        return {
-            **its_copy(subject),
-            "server": server.id,
-            "record": wish["id"],
-            "volume_id": wish["volume_id"],
-            "device": wish.get("device") or free_device(taken, root),
-            "tag": wish.get("tag"),
-            "delete_on_termination": bool(wish.get("delete_on_termination")),
-        }
-
-    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
-        """Record the volume at once: the response names its device, so no other volume may get it meanwhile."""
-        facts = op.facts
-        new = ServerVolume(
-            id=facts["record"],
-            volume_id=facts["volume_id"],
-            device=facts["device"],
-            tag=facts["tag"],
-            delete_on_termination=facts["delete_on_termination"],
+        if params.device in taken:
+            raise Refused("device_in_use", f"The device {params.device} of instance {server.id} is in use.")
+        return VolumeFacts(
+            **msgspec.structs.asdict(its_copy(subject)),
+            record=params.id,
+            volume_id=params.volume_id,
+            device=params.device or free_device(taken, root),
+            tag=params.tag,
+            delete_on_termination=params.delete_on_termination,
         )
-        await record_volumes(tx, facts["server"], lambda there: [*there, new])
+
+    async def accepted(self, tx: Tx, op: Op, facts: VolumeFacts, subject: Subject[VolumeParams], now: float) -> None:
+        """Record the volume at once: the response names its device, so no other volume may get it meanwhile."""
+        new = ServerVolume(
+            id=facts.record,
+            volume_id=facts.volume_id,
+            device=facts.device,
+            tag=facts.tag,
+            delete_on_termination=facts.delete_on_termination,
+        )
+        await record_volumes(tx, op.server_id or "", lambda there: [*there, new])
 
     steps = [
         Step("reserve_volume", reserve, on=CONTROL, undo=release),

@@ -10,12 +10,16 @@ The server is gone from the API when this ends; a host that was away removes its
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+import msgspec
 from sqlalchemy import bindparam, or_, select, update
 
 from kilonova.domain.details import SEALED
-from kilonova.domain.server import DELETED, LEAVING, SHOWN, from_json
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import Params
+from kilonova.domain.server import DELETED, LEAVING, SHOWN
 from kilonova.engine.build_requests import places_of, take_request
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.details import edit_details
@@ -23,9 +27,7 @@ from kilonova.engine.journal import op_from, stripped
 from kilonova.engine.model import (
     CONTROL,
     DEBT,
-    EACH_COPY,
     FOREVER,
-    Facts,
     Notification,
     Operation,
     Step,
@@ -33,12 +35,13 @@ from kilonova.engine.model import (
     Target,
 )
 from kilonova.operations.delete_unplaced import remove_rows
+from kilonova.operations.facts import EACH_COPY, WITH_IMAGES, WITH_VOLUMES, DeleteFacts, OpenMove, SnapshotFacts
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.guest import copy_gone, remove_guest
-from kilonova.operations.steps.images import WITH_IMAGES, discard_images, images_begun
+from kilonova.operations.steps.images import discard_images, images_begun
 from kilonova.operations.steps.outlook import deleted_copies, deleted_disks, outlook
 from kilonova.operations.steps.ports import release_ports
-from kilonova.operations.steps.volumes import WITH_VOLUMES, release_volumes
+from kilonova.operations.steps.volumes import release_volumes
 from kilonova.quota.usage import unmap_server
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
@@ -47,7 +50,7 @@ from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql
-from kilonova.world import Tx
+from kilonova.world import Row, Tx
 
 _COPIES = Sql(
     select(cell.copies.c.host, cell.copies.c.copy)
@@ -59,8 +62,9 @@ _MIGRATIONS = Sql(
     .where(cell.migrations.c.server_id == bindparam("server_id"))
     .order_by(cell.migrations.c.number)
 )
-HELD_BY = ("source_host", "source_copy", "source_gone", "old_flavor", "old_claimed")  # an open migration
-IN_CELL0 = StepTargets("control", lambda facts: [Target("")] if facts.get("buried") else [])  # or on its way there
+DeleteContext = Context[DeleteFacts, Params]
+# Or on its way there.
+IN_CELL0: StepTargets[DeleteFacts] = StepTargets("control", lambda facts: [Target("")] if facts.buried else [])
 _OPERATIONS = Sql(select(operations.c.facts).where(operations.c.server_id == bindparam("server_id")))
 _WITH_SEALED = Sql(
     select(operations).where(
@@ -81,34 +85,46 @@ _CLOSE_FINISHED = Sql(
 _CLOSE_OTHERS = Sql(_OPEN.values(open=0, status=bindparam("become"), updated_at=bindparam("now")))
 
 
-async def list_what_exists(ctx: Context) -> Facts:
+class _Begun(SnapshotFacts, kw_only=True):
+    """The facts that matter of any operation on the server."""
+
+    migration: str = ""
+
+
+async def list_what_exists(ctx: DeleteContext) -> None:
     """A migration that was interrupted between its claim and its record is known to its operation only."""
 
-    async def body(tx: Tx) -> Facts:
-        copies = await tx.all(_COPIES, server_id=ctx.server_id)
-        migrations = await tx.all(_MIGRATIONS, server_id=ctx.server_id)
-        begun = [from_json(row["facts"], {}) for row in await tx.all(_OPERATIONS, server_id=ctx.server_id)]
-        consumers = {row["id"] for row in migrations} | {facts["migration"] for facts in begun if "migration" in facts}
-        still_open = (
-            await rows.fetch_all(tx, cell.migrations, server_id=ctx.server_id, open=1) if ctx.rehearsing else []
+    async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row], Sequence[Row]]:
+        server = {"server_id": ctx.server_id}
+        still_open = await rows.fetch_all(tx, cell.migrations, **server, open=1) if ctx.rehearsing else []
+        return (
+            await tx.all(_COPIES, **server),
+            await tx.all(_MIGRATIONS, **server),
+            await tx.all(_OPERATIONS, **server),
+            still_open,
         )
-        return {
-            **(
-                {"open_migrations": [{name: row[name] for name in HELD_BY} for row in still_open]}
-                if ctx.rehearsing
-                else {}
-            ),
-            "copies": [[row["host"], row["copy"]] for row in copies],
-            "consumers": sorted(consumers),
-            "volumes": ctx.row.volume_info is not None,
-            "buried": ctx.journal.name == CELL0 or ctx.row.hidden == LEAVING,
-            "images": images_begun(begun),
-        }
 
-    return await ctx.journal.read(body)
+    copies, migrations, operations, still_open = await ctx.journal.read(body)
+    facts, begun = ctx.facts, [msgspec.json.decode(row["facts"], type=_Begun) for row in operations]
+    facts.open_migrations = [_open_move(row) for row in still_open]
+    facts.copies = [(row["host"], row["copy"]) for row in copies]
+    facts.consumers = sorted({row["id"] for row in migrations} | {one.migration for one in begun if one.migration})
+    facts.volumes = ctx.row.volume_info is not None
+    facts.buried = ctx.journal.name == CELL0 or ctx.row.hidden == LEAVING
+    facts.images = images_begun(begun)
 
 
-async def recall(ctx: Context) -> Facts:
+def _open_move(row: Row) -> OpenMove:
+    return OpenMove(
+        source_host=row["source_host"],
+        source_copy=row["source_copy"],
+        source_gone=bool(row["source_gone"]),
+        old_flavor=row["old_flavor"],
+        old_claimed=row["old_claimed"],
+    )
+
+
+async def recall(ctx: DeleteContext) -> None:
     """It may be on its way out of cell0 or into it, by somebody who has not heard of this. From here on the fence stops
     that; what was begun before is ended, and the server is where its row is."""
     server_id = ctx.server_id or ""
@@ -126,10 +142,11 @@ async def recall(ctx: Context) -> Facts:
         await rows.change(tx, control.server_mappings, {"cell": CELL0}, server_id=server_id)
         return await take_request(tx, request, ctx.operation_id, Delete(), ctx.world.clock.now())
 
-    return {"cells": [name for name in await ctx.world.db.control.write(body) if name != ctx.journal.name]}
+    cells = await ctx.world.db.control.write(body)
+    ctx.facts.cells = [name for name in cells if name != ctx.journal.name]
 
 
-async def unmap(ctx: Context) -> Facts:
+async def unmap(ctx: DeleteContext) -> None:
     """Remove the server's mapping in control, and its request spec, which may hold secrets. Repeating it is harmless:
     nothing newer can exist for a deleted server."""
 
@@ -139,16 +156,17 @@ async def unmap(ctx: Context) -> Facts:
         await rows.remove(tx, control.request_specs, server_id=ctx.server_id)
 
     await ctx.world.db.control.write(body)
-    return {}
 
 
-def _gone(ctx: Context, result: dict[str, Any]) -> None:
+def _gone(ctx: DeleteContext, result: StepResult) -> None:
     copy_gone(ctx, result)
     if ctx.row.runner_host == ctx.target.host:
         ctx.set_server(runner_host=None, runner_copy=None)
 
 
-class Delete(Operation):
+class Delete(Operation[DeleteFacts, Params]):
+    facts_type = DeleteFacts
+    params_type = Params
     name = "delete"
     action = "delete"
     task_state = "deleting"
@@ -156,24 +174,21 @@ class Delete(Operation):
     inherits = False
     notifications = (Notification("delete"),)
 
-    def check(self, subject: Subject) -> Facts:
-        return {}
-
-    def joins(self, subject: Subject) -> bool:
+    def joins(self, subject: Subject[Params]) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+    def outlook(self, subject: Subject[Params], facts: DeleteFacts) -> JsonObject:
         server = subject.server
         assert server is not None
-        removed = deleted_copies(server, facts["copies"], facts["open_migrations"])
+        removed = deleted_copies(server, facts.copies, facts.open_migrations)
         return outlook(None, DELETED, deleted_disks(server), removed=removed)
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: DeleteContext) -> None:
         now = ctx.world.clock.now()
         ctx.set_server(
             vm_state=DELETED,
             deleted=1,
-            hidden=SHOWN if ctx.facts.get("buried") else ctx.row.hidden,
+            hidden=SHOWN if ctx.facts.buried else ctx.row.hidden,
             terminated_at=now,
             power_state=0,
             host=None,
@@ -184,7 +199,8 @@ class Delete(Operation):
         async def close(tx: Tx, now: float) -> None:
             await tx.run(_CLOSE_FINISHED, server=ctx.server_id, become="confirmed", now=now)
             await tx.run(_CLOSE_OTHERS, server=ctx.server_id, become="failed", now=now)
-            sealed = {name: None for name in SEALED if getattr(ctx.row.details, name)}
+            details = ctx.row.details
+            sealed = {name: None for name in SEALED if getattr(details, name)}
             await edit_details(tx, ctx.server_id or "", sealed)
             for row in await tx.all(_WITH_SEALED, server=ctx.server_id):
                 if columns := stripped(op_from(row), is_last=True):

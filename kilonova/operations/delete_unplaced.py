@@ -9,12 +9,14 @@ matters only when it is that one.
 
 from __future__ import annotations
 
+from kilonova.domain.params import Params, ServerSpec
 from kilonova.engine.context import Context
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Notification, Operation, Step
+from kilonova.engine.model import CONTROL, FOREVER, Notification, Operation, Step
+from kilonova.operations.facts import WITH_DEVICES, DeleteFacts
 from kilonova.operations.steps import history
 from kilonova.operations.steps.claim import release_all
 from kilonova.operations.steps.fenced import FenceKey, write_in_cell
-from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
+from kilonova.operations.steps.volumes import release_held
 from kilonova.quota.usage import unmap_server
 from kilonova.schema.tables import cell, control
 from kilonova.services.compute.server_groups import leave
@@ -22,8 +24,10 @@ from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.world import Tx
 
+DeleteContext = Context[DeleteFacts, Params]
 
-async def remove_rows(ctx: Context) -> Facts:
+
+async def remove_rows(ctx: DeleteContext) -> None:
     """Fences the server in those cells, so that nothing of an older turn appears there afterwards."""
 
     async def body(tx: Tx, fence: FenceKey) -> None:
@@ -34,18 +38,23 @@ async def remove_rows(ctx: Context) -> Facts:
             if row["cell0_failure"] is not None and row["hidden"]:  # it came with its history, which is in its cell too
                 await history.forget(tx, ctx)
 
-    for name in ctx.facts.get("cells", ctx.world.db.cells()):  # all: accepted by an earlier release
+    cells = ctx.world.db.cells() if ctx.facts.cells is None else ctx.facts.cells
+    for name in cells:
         await write_in_cell(ctx, ctx.world.db.cell(name), body)
-    return {}
 
 
-class DeleteUnplaced(Operation):
+class DeleteUnplaced(Operation[DeleteFacts, Params]):
+    facts_type = DeleteFacts
+    params_type = Params
     name = "delete_unplaced"
     action = "delete"
     inherits = False
     notifications = (Notification("delete", sender="api"),)
 
-    def settle(self, ctx: Context) -> None:
+    def requested_server(self, facts: DeleteFacts, params: Params) -> ServerSpec | None:
+        return facts.build_request
+
+    def settle(self, ctx: DeleteContext) -> None:
         async def unmap(tx: Tx, now: float) -> None:
             await unmap_server(tx, ctx.server_id or "")
             await leave(tx, ctx.server_id or "")

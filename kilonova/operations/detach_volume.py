@@ -7,30 +7,37 @@ its attachment meanwhile.
 
 from __future__ import annotations
 
+import msgspec
+
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import VolumeParams
 from kilonova.domain.volume import server_volumes
 from kilonova.engine.context import Subject
-from kilonova.engine.model import CONTROL, FOREVER, HERE, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
 from kilonova.operations.attach_volume import WITH_A_GUEST
+from kilonova.operations.facts import HERE, VolumeFacts
 from kilonova.operations.steps.power import its_copy
 from kilonova.operations.steps.volumes import give_volume_back, release, take_volume, volume_kept_or_gone
 
 
-class DetachVolume(Operation):
+class DetachVolume(Operation[VolumeFacts, VolumeParams]):
+    facts_type = VolumeFacts
+    params_type = VolumeParams
     name = "detach_volume"
     action = "detach_volume"
     from_states = WITH_A_GUEST
     safe_words = "The volume could not be detached; it is attached as before."
 
-    def check(self, subject: Subject) -> Facts:
-        server, volume_id = subject.server, subject.params["volume_id"]
+    def check(self, subject: Subject[VolumeParams]) -> VolumeFacts:
+        server, volume_id = subject.server, subject.params.volume_id
         assert server is not None
         found = [one for one in server_volumes(server.volume_info) if one.volume_id == volume_id]
         if not found:
             raise Refused("not_found", f"Instance {server.id} is not attached to volume {volume_id}.")
         if found[0].is_root:
             raise Refused("root_volume", f"Volume {volume_id} is the root disk of {server.id}; it cannot be detached.")
-        return {**its_copy(subject), "volume_id": volume_id, "attachment": found[0].attachment_id}
+        here = msgspec.structs.asdict(its_copy(subject))
+        return VolumeFacts(**here, volume_id=volume_id, attachment=found[0].attachment_id)
 
     steps = [
         Step(

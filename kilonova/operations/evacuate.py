@@ -12,30 +12,31 @@ copy was never touched: it is adopted when the host returns. The source's share 
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import ACTIVE, ERROR, STOPPED, from_json
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import MoveParams
+from kilonova.domain.server import ACTIVE, ERROR, STOPPED
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.debts import owe_removal
-from kilonova.engine.journal import Op
+from kilonova.engine.journal import Op, op_from
 from kilonova.engine.model import (
     CONTROL,
-    DESTINATION,
     IMAGE_TOKEN,
-    Facts,
     Notification,
     Operation,
     Step,
     StepTargets,
     Target,
 )
+from kilonova.operations.facts import DESTINATION, EvacuateFacts
 from kilonova.operations.steps.admission import admit_child
 from kilonova.operations.steps.claim import claim_destination
-from kilonova.operations.steps.former_host import find_former, require_proof
+from kilonova.operations.steps.former_host import note_former, require_proof
 from kilonova.operations.steps.guest import copy_gone, copy_whole, power_of, rebuild_guest, remove_guest
 from kilonova.operations.steps.migration import close_migration, open_migration, put_migration
-from kilonova.operations.steps.outlook import SHARES_STORAGE, evacuated_disks, outlook_of_move, share_storage
+from kilonova.operations.steps.outlook import evacuated_disks, outlook_of_move, share_storage
 from kilonova.operations.steps.ownership import give_runner, require_away
 from kilonova.operations.steps.ports import bind_to_destination, bind_to_source
 from kilonova.operations.steps.select import choose, remember_tried
@@ -46,91 +47,93 @@ from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.world import Tx
 
+EvacuateContext = Context[EvacuateFacts, MoveParams]
+
 # Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.
-STILL_AWAY = StepTargets("control", lambda facts: [] if facts.get("brought_back") else [Target("")])
+STILL_AWAY: StepTargets[EvacuateFacts] = StepTargets(
+    "control", lambda facts: [] if facts.brought_back else [Target("")]
+)
+PORTS_AWAY: StepTargets[EvacuateFacts] = StepTargets(
+    "control", lambda facts: STILL_AWAY.targets(facts) if facts.ports else []
+)
+VOLUMES_AWAY: StepTargets[EvacuateFacts] = StepTargets(
+    "control", lambda facts: STILL_AWAY.targets(facts) if facts.volumes else []
+)
 
-PORTS_AWAY = StepTargets("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("ports") else [])
-VOLUMES_AWAY = StepTargets("control", lambda facts: STILL_AWAY.targets(facts) if facts.get("volumes") else [])
 
-
-async def select_destination(ctx: Context) -> Facts:
-    former = await find_former(ctx)
-    if former.get("brought_back"):
-        return former
-    source = former.get("source", ctx.facts["source"])
-    excluded, wish = {source: "it is the dead source"}, ctx.params.get("host")
-    planned = ctx.params.get("planned", "")
-    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, wish, dead_host=source, preferred=planned)
+async def select_destination(ctx: EvacuateContext) -> None:
+    await note_former(ctx)
+    facts = ctx.facts
+    if facts.brought_back:
+        return
+    excluded, planned = {facts.source: "it is the dead source"}, ctx.params.planned
+    cells, flavor = [ctx.journal.name], ctx.row.flavor
+    await choose(ctx, flavor, cells, excluded, ctx.params.host, dead_host=facts.source, preferred=planned)
     if ctx.rehearsing:
-        found[SHARES_STORAGE] = await share_storage(ctx, source, found["candidates"][0]["host"])
+        facts.shares_storage = await share_storage(ctx, facts.source, facts.candidates[0].host)
     # undoing what was interrupted may have made another copy the one that counts
-    return {**found, **former, "source_copy": ctx.row.copy}
+    facts.source_copy = ctx.row.copy or 0
 
 
-async def end_accepted(ctx: Context) -> Facts:
+async def end_accepted(ctx: EvacuateContext) -> None:
     """Accepting it has made the record of the move; one that never got a claim ends here."""
-    migration = ctx.facts["migration"]
+    migration = ctx.facts.migration
 
     async def change(tx: Tx, now: float) -> None:
         ended = {"status": "error", "updated_at": now}
         await rows.change(tx, cell.migrations, ended, id=migration, status="accepted")
 
     ctx.in_transaction(change)
-    return {}
 
 
-async def claim_evacuation(ctx: Context) -> Facts:
-    return await claim_destination(ctx, claims.claim_evacuation, ctx.facts["source"])
+async def claim_evacuation(ctx: EvacuateContext) -> None:
+    await claim_destination(ctx, claims.claim_evacuation, ctx.facts.source)
 
 
-async def return_claim(ctx: Context) -> Facts:
-    if ctx.facts.get("migration"):
-        await claims.return_evacuation(ctx.world.db.placement, ctx.fence, ctx.facts["migration"])
-    return {}
+async def return_claim(ctx: EvacuateContext) -> None:
+    if ctx.facts.migration:
+        await claims.return_evacuation(ctx.world.db.placement, ctx.fence, ctx.facts.migration)
 
 
-def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
+def claim_returned(ctx: EvacuateContext, result: StepResult) -> None:
     close_migration(ctx, "failed")
-    if ctx.facts.get("destination"):
-        ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
-    remember_tried(ctx, result)
+    if ctx.facts.destination:
+        ctx.forget_planned_copy(ctx.facts.copy, ctx.facts.destination)
+    remember_tried(ctx)
 
 
-async def give_to_destination(ctx: Context) -> Facts:
+async def give_to_destination(ctx: EvacuateContext) -> None:
     facts = ctx.facts
-    await require_away(ctx, facts["source"])
-    give_runner(ctx, facts["destination"], facts["copy"], facts["proof"])
-    if facts.get("child"):
-        admit_child(ctx, facts["destination"])
-    return {}
+    await require_away(ctx, facts.source)
+    give_runner(ctx, facts.destination, facts.copy, facts.proof)
+    if facts.child:
+        admit_child(ctx, facts.destination)
 
 
-async def give_back_to_source(ctx: Context) -> Facts:
+async def give_back_to_source(ctx: EvacuateContext) -> None:
     """The destination reported its copy removed, or was declared down and owes it: the source's copy is the one."""
-    source = ctx.facts["source"]
-    give_runner(ctx, source, ctx.facts["source_copy"], "the destination's copy is gone or declared down")
+    source = ctx.facts.source
+    give_runner(ctx, source, ctx.facts.source_copy, "the destination's copy is gone or declared down")
 
     async def change(tx: Tx, now: float) -> None:
         await raise_epoch(tx, source)  # it may be back already and must hear that its copy counts again
 
     ctx.in_transaction(change)
-    return {}
 
 
-async def leave_debt(ctx: Context) -> Facts:
+async def leave_debt(ctx: EvacuateContext) -> None:
     """Every copy that the source has, and its share of the claim, go when it returns or is declared gone."""
     facts, server_id = ctx.facts, ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
-        source = facts["source"]
+        source = facts.source
         left = await rows.fetch_all(tx, cell.copies, server_id=server_id, host=source)
-        for copy in sorted({facts["source_copy"], *(row["copy"] for row in left)}):
-            after = {"evacuation": facts["migration"]} if copy == facts["source_copy"] else None
+        for copy in sorted({facts.source_copy, *(row["copy"] for row in left)}):
+            after = {"evacuation": facts.migration} if copy == facts.source_copy else None
             await owe_removal(tx, source, server_id, copy, ctx.operation_id, now, after)
             await rows.change(tx, cell.copies, {"state": "leaving"}, server_id=server_id, host=source, copy=copy)
 
     ctx.in_transaction(change)
-    return {}
 
 
 def _target_state(was: str, *, stopped: bool) -> str:
@@ -138,7 +141,9 @@ def _target_state(was: str, *, stopped: bool) -> str:
     return STOPPED if was == STOPPED or (stopped and was != ERROR) else ACTIVE
 
 
-class Evacuate(Operation):
+class Evacuate(Operation[EvacuateFacts, MoveParams]):
+    facts_type = EvacuateFacts
+    params_type = MoveParams
     name = "evacuate"
     action = "evacuate"
     task_state = "rebuilding"
@@ -153,8 +158,8 @@ class Evacuate(Operation):
     )
     task = "rebuild_server"
 
-    def check(self, subject: Subject) -> Facts:
-        server, host, named = subject.server, subject.host, subject.params.get("host")
+    def check(self, subject: Subject[MoveParams]) -> EvacuateFacts:
+        server, host, named = subject.server, subject.host, subject.params.host
         assert server is not None
         if server.host is None or host is None or server.copy is None:
             raise Refused("no_host", f"Instance {server.id} has no host to be evacuated from")
@@ -162,7 +167,7 @@ class Evacuate(Operation):
             raise Refused("host_unknown", host.sentence)
         if host.is_up:
             raise Refused("host_still_up", f"Compute service of {server.host} is still in use: {host.sentence}")
-        require_proof(host, subject.params)
+        require_proof(host, subject.params.accept_unfenced)
         if named == server.host:
             raise Refused("same_host", f"Compute host {named} is the host to evacuate from; name another host or none")
         if named and subject.target is None:
@@ -170,60 +175,61 @@ class Evacuate(Operation):
         if subject.live is not None and subject.live["kind"] == self.name:
             raise Refused("busy", f"Instance {server.id} is already being evacuated to another target")
         proof = f"{host.sentence}; evacuation asked for by {subject.cause.user_id} ({subject.cause.request_id})"
-        return {
-            "source": server.host,
-            "source_copy": server.copy,
-            "was": server.vm_state,
-            "ends": _target_state(server.vm_state, stopped=bool(subject.params.get("stopped"))),
-            "shared": None if server.details.volume_backed else subject.params.get("shared"),
-            "declared": [server.host],
-            "down": [state.name for state in (host, subject.source) if state is not None and state.word == "down"],
-            "proof": proof,
-            "child": bool(subject.params.get("child")),
-            "ports": server.has_ports,
-            "volumes": has_volumes(server),
-        }
+        return EvacuateFacts(
+            source=server.host,
+            source_copy=server.copy,
+            was=server.vm_state,
+            ends=_target_state(server.vm_state, stopped=subject.params.stopped),
+            shared=None if server.details.volume_backed else subject.params.shared,
+            declared=[server.host],
+            down=[state.name for state in (host, subject.source) if state is not None and state.word == "down"],
+            proof=proof,
+            child=subject.params.child,
+            ports=server.has_ports,
+            volumes=has_volumes(server),
+        )
 
-    def joins(self, subject: Subject) -> bool:
+    def joins(self, subject: Subject[MoveParams]) -> bool:
         """Asked again with the same or no target: the same operation (law 10)."""
         live, server = subject.live, subject.server
         if live is None or server is None or live["kind"] != self.name:
             return False
-        asked, running = subject.params.get("host"), from_json(live["params"], {}).get("host")
-        return from_json(live["facts"], {}).get("source") == server.host and asked in (None, running)
+        running = op_from(live)
+        asked, wanted = subject.params.host, running.params(self).host
+        return running.facts(self).source == server.host and asked in (None, wanted)
 
-    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, facts: EvacuateFacts, subject: Subject[MoveParams], now: float) -> None:
         """The record of the move; and whatever the source still sends is of an epoch that has passed."""
         server = subject.server
         assert server is not None
-        op.facts["migration"] = str(uuid.uuid5(uuid.UUID(op.id), "migration"))
-        state = {"status": "accepted", "dest_host": op.params.get("host"), "open": 0}
-        await put_migration(tx, "evacuation", server, op.id, op.facts, op.cause, now, **state)
-        await raise_epoch(tx, op.facts["source"])
+        facts.migration = str(uuid.uuid5(uuid.UUID(op.id), "migration"))
+        state = {"status": "accepted", "dest_host": subject.params.host, "open": 0}
+        await put_migration(tx, "evacuation", server, op.id, facts, op.cause, now, **state)
+        await raise_epoch(tx, facts.source)
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+    def outlook(self, subject: Subject[MoveParams], facts: EvacuateFacts) -> JsonObject:
         """Return the outlook of the move; the disks are kept only if the destination sees them."""
         server, host = subject.server, subject.host
         assert server is not None and host is not None
-        disks = evacuated_disks(server, is_shared=facts.get(SHARES_STORAGE, False))
-        told = outlook_of_move(subject, facts, facts["ends"], disks, server.flavor_document)
-        return {**told, "proof": facts["proof"], "proven_by": host.proven_by}
+        disks = evacuated_disks(server, is_shared=facts.shares_storage)
+        told = outlook_of_move(subject, facts, facts.ends, disks, server.flavor_document)
+        return {**told, "proof": facts.proof, "proven_by": host.proven_by}
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: EvacuateContext) -> None:
         facts = ctx.facts
-        if facts.get("brought_back"):
-            ctx.set_migration(status="cancelled", open=0)
+        if facts.brought_back:
+            ctx.set_migration(facts.migration, status="cancelled", open=0)
             return
-        ended = facts["ends"]
+        ended = facts.ends
         ctx.set_server(
             vm_state=ended,
-            host=facts["destination"],
-            copy=facts["copy"],
-            claimed=facts.get("claimed"),
+            host=facts.destination,
+            copy=facts.copy,
+            claimed=facts.claimed,
             power_state=power_of(ended),
             launched_at=ctx.world.clock.now(),
         )
-        ctx.set_migration(status="done")
+        ctx.set_migration(facts.migration, status="done")
 
     steps = [
         Step("rebuild_server", select_destination, on=CONTROL, undo=end_accepted, plan=True, event="rebuild_server"),

@@ -13,9 +13,12 @@ from typing import ClassVar
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
+from kilonova.domain.json import JsonObject
+from kilonova.domain.params import MoveParams, Params
 from kilonova.domain.server import ACTIVE, RESIZED, STOPPED
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import CONTROL, Facts, Notification, Operation, Step
+from kilonova.engine.model import CONTROL, Notification, Operation, Step
+from kilonova.operations.facts import MoveFacts
 from kilonova.operations.steps.claim import claim_move
 from kilonova.operations.steps.moving import (
     BIND_PORTS,
@@ -38,33 +41,33 @@ from kilonova.placement.traits import has_trait
 SAME_HOST = "COMPUTE_SAME_HOST_COLD_MIGRATE"
 
 
-async def select_destination(ctx: Context) -> Facts:
-    """Facts: the candidates. The server stays on its host only where the host's driver says that it can do that."""
-    source = ctx.facts["source"]
+async def select_destination(ctx: Context[MoveFacts, MoveParams]) -> None:
+    """Note the candidates. The server stays on its host only where the host's driver says that it can do that."""
+    source = ctx.facts.source
     stays = await unless_away(ctx, has_trait(ctx.world.db.placement, source, SAME_HOST))
     excluded = {} if stays else {source: "the server is already there"}
-    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, ctx.params.get("host"))
-    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+    await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, ctx.params.host)
+    ctx.facts.migration = ctx.facts.migration or ctx.world.ids.uuid()
 
 
-def source_facts(subject: Subject) -> Facts:
-    """The first facts of a move, also of a resize. Raise `Refused` while the server has no host that answers."""
+def source_facts(subject: Subject[Params]) -> MoveFacts:
+    """The first facts of a move. Raise `Refused` while the server has no host that answers."""
     server, host = subject.server, subject.host
     assert server is not None
     if server.host is None or host is None:
         raise Refused("not_ready", f"Instance {server.id} has no host yet")
     if not host.is_up:
         raise Refused("host_down", _unanswered(subject, host))
-    return {
-        "source": server.host,
-        "source_copy": server.copy,
-        "was": server.vm_state,
-        "ports": server.has_ports,
-        "volumes": has_volumes(server),
-    }
+    return MoveFacts(
+        source=server.host,
+        source_copy=server.copy or 0,
+        was=server.vm_state,
+        ports=server.has_ports,
+        volumes=has_volumes(server),
+    )
 
 
-def _unanswered(subject: Subject, host: HostState) -> str:
+def _unanswered(subject: Subject[Params], host: HostState) -> str:
     """Return the text for a host that does not answer; only administrators read its name."""
     if subject.cause.is_admin:
         return f"The server's host does not answer: {host.sentence}. Evacuate it if it is dead"
@@ -72,7 +75,9 @@ def _unanswered(subject: Subject, host: HostState) -> str:
     return f"The host of instance {subject.server.id} does not answer; try again when it is back"
 
 
-class Migrate(Operation):
+class Migrate(Operation[MoveFacts, MoveParams]):
+    facts_type = MoveFacts
+    params_type = MoveParams
     name = "migrate"
     action = "migrate"
     task_state = "resize_prep"
@@ -82,8 +87,8 @@ class Migrate(Operation):
     notifications: ClassVar[tuple[Notification, ...]] = (RESIZE_NOTIFICATION,)
     task = "migrate_server"
 
-    def check(self, subject: Subject) -> Facts:
-        server, named = subject.server, subject.params.get("host")
+    def check(self, subject: Subject[MoveParams]) -> MoveFacts:
+        server, named = subject.server, subject.params.host
         assert server is not None
         if named and named == server.host:
             raise Refused("same_host", f"Instance {server.id} is already on {named}; name another host or none")
@@ -91,13 +96,13 @@ class Migrate(Operation):
             raise Refused("no_such_host", f"Compute host {named} could not be found.")
         return source_facts(subject)
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+    def outlook(self, subject: Subject[MoveParams], facts: MoveFacts) -> JsonObject:
         server = subject.server
         assert server is not None
         disks = all_disks(server, "kept", "re-created")
         return outlook_of_move(subject, facts, RESIZED, disks, server.flavor_document)
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: Context[MoveFacts, MoveParams]) -> None:
         wait_for_owner(ctx)
 
     steps = [

@@ -8,30 +8,34 @@ when the host returns.
 from __future__ import annotations
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import Params
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING, STOPPED
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import HERE, Facts, Operation, Step
+from kilonova.engine.model import Operation, Step
+from kilonova.operations.facts import HERE, CopyFacts
 from kilonova.operations.steps.power import its_copy, off_and_on
 
 HARD_FROM = frozenset({ACTIVE, STOPPED, ERROR})
 UNTRIED = ("cancelled", "host_down")  # nobody has seen the guest fail to come up
 
 
-class _Reboot(Operation):
+class _Reboot(Operation[CopyFacts, Params]):
+    facts_type = CopyFacts
+    params_type = Params
     action = "reboot"
     safe_words = "The server could not be rebooted."
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[Params]) -> CopyFacts:
         server = subject.server
         assert server is not None
         if server.launched_at is None:
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'reboot'")
         return its_copy(subject)
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
         ctx.set_server(vm_state=ACTIVE, power_state=POWER_RUNNING)
 
-    def settle_undone(self, ctx: Context) -> None:
+    def settle_undone(self, ctx: Context[CopyFacts, Params]) -> None:
         if ctx.problem is None or ctx.problem.code not in UNTRIED:
             ctx.set_server(vm_state=ERROR)
 

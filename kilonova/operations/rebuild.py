@@ -15,7 +15,10 @@ import msgspec
 
 from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed, NoValidHost, Refused
-from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, STOPPED, from_json
+from kilonova.domain.json import JsonObject, as_object
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import RebuildParams
+from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, STOPPED
 from kilonova.engine.context import Context, HostContext, Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.details import edit_details
@@ -23,18 +26,16 @@ from kilonova.engine.journal import Op
 from kilonova.engine.model import (
     CONTROL,
     DEBT,
-    DESTINATION,
     FAIL,
     FOREVER,
     IMAGE_TOKEN,
-    SOURCE,
     WAIT,
-    Facts,
     Notification,
     Operation,
     Step,
     StepTargets,
 )
+from kilonova.operations.facts import DESTINATION, SOURCE, RebuildFacts, RecordBefore
 from kilonova.operations.steps.guest import (
     copy_begun,
     copy_gone,
@@ -55,94 +56,99 @@ from kilonova.world import Tx
 
 # What goes back with the image.
 FOR_THE_GUEST = ("key_name", "public_key", "user_data", "personality", "trusted_image_certificates")
-PRESERVING = StepTargets(
-    "destination", lambda facts: DESTINATION.targets(facts) if facts.get("preserve_ephemeral") else []
+RebuildContext = Context[RebuildFacts, RebuildParams]
+PRESERVING: StepTargets[RebuildFacts] = StepTargets(
+    "destination", lambda facts: DESTINATION.targets(facts) if facts.preserve_ephemeral else []
 )
-ROOM = "room"  # the fact: BESIDE or INSTEAD
-REPLACED = StepTargets("source", lambda facts: SOURCE.targets(facts) if facts.get(ROOM) == INSTEAD else [])
-REPLACING = StepTargets("destination", lambda facts: DESTINATION.targets(facts) if facts.get(ROOM) == INSTEAD else [])
-LEFT = StepTargets("source", lambda facts: [] if facts.get(ROOM) == INSTEAD else SOURCE.targets(facts))
+REPLACED: StepTargets[RebuildFacts] = StepTargets(
+    "source", lambda facts: SOURCE.targets(facts) if facts.room == INSTEAD else []
+)
+REPLACING: StepTargets[RebuildFacts] = StepTargets(
+    "destination", lambda facts: DESTINATION.targets(facts) if facts.room == INSTEAD else []
+)
+LEFT: StepTargets[RebuildFacts] = StepTargets(
+    "source", lambda facts: [] if facts.room == INSTEAD else SOURCE.targets(facts)
+)
 NO_WAY_BACK = "no_way_back"  # code: the old copy was removed first
 GONE = "The server could not be rebuilt. Its host had no room for both disks, so the old one is gone: rebuild it again."
 REFUSED = "No valid host was found. The server's host cannot run the image; the server is as it was."
 
 
-async def check_image(ctx: Context) -> Facts:
-    """Facts: the decision about the server's host. The same image runs there already."""
+async def check_image(ctx: RebuildContext) -> None:
+    """Note the decision about the server's host. The same image runs there already."""
     facts, row = ctx.facts, ctx.row
-    if facts["image"] == facts["before"]["image"]:
-        return {}
+    if facts.image == facts.before.image:
+        return
     assert ctx.scheduler is not None
     request = ResourceRequest(
         flavor=row.flavor,
-        image=ImageFacts(facts["image"], facts["format"], facts["properties"]),
-        volume_backed="volume" in facts,
+        image=ImageFacts(facts.image, facts.format, facts.properties),
+        volume_backed=bool(facts.volume),
         server=row.id,
         project=row.project_id,
-        wanted_host=facts["destination"],
+        wanted_host=facts.destination,
     )
     found = await unless_away(ctx, ctx.scheduler.judge_in_place(request, ctx.journal.name))
     decision = msgspec.to_builtins(found)
     if found.chosen is None:
         raise NoValidHost(_refusal(found, facts), details={"decision": decision})
-    return {"decision": decision}
+    ctx.documents["decision"] = decision
 
 
-def _refusal(decision: Decision, facts: Facts) -> str:
+def _refusal(decision: Decision, facts: RebuildFacts) -> str:
     reasons = "; ".join(f"{verdict.filter}: {verdict.sentence}" for verdict in decision.verdicts)
-    told = f"No valid host was found. Image {facts['image']} on {facts['destination']}: {reasons or 'unknown host'}"
+    told = f"No valid host was found. Image {facts.image} on {facts.destination}: {reasons or 'unknown host'}"
     return f"{told}; use {' or '.join(decision.changes)}" if decision.changes else told
 
 
-def plan_copy(ctx: Context, result: Facts) -> None:
-    ctx.set_copy(ctx.facts["copy"], ctx.facts["destination"], "making")
+def plan_copy(ctx: RebuildContext, result: StepResult) -> None:
+    ctx.set_copy(ctx.facts.copy, ctx.facts.destination, "making")
 
 
-async def restore_image(ctx: Context) -> Facts:
+async def restore_image(ctx: RebuildContext) -> None:
     """Accepting the rebuild has set it, so this is undone even if nothing else was begun."""
     facts, server_id = ctx.facts, ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
-        before = facts["before"]
-        about = {
-            "image_properties": before["properties"],
-            "image_format": before.get("format", ""),
-            "image_marker": before.get("marker", ""),
+        before = facts.before
+        about: JsonObject = {
+            "image_properties": before.properties,
+            "image_format": before.format,
+            "image_marker": before.marker,
         }
-        await edit_details(tx, server_id, {**before.get("details", {}), **about})
+        await edit_details(tx, server_id, {**before.details, **about})
 
-    ctx.set_server(image_ref=facts["before"]["image"])
+    ctx.set_server(image_ref=facts.before.image)
     ctx.in_transaction(change)
-    ctx.forget_planned_copy(facts["copy"], facts["destination"])
-    return {}
+    ctx.forget_planned_copy(facts.copy, facts.destination)
 
 
-async def make_copy(host: HostContext) -> Facts:
+async def make_copy(host: HostContext) -> StepResult:
     """A disk from the image and a definition; not started: the old copy runs, on the same share of the hardware. Only
     the claim where the host has no room for both."""
-    taken = take_claim(host, beside=host.facts["source_copy"])
-    keeps, of_copy = host.facts["preserve_ephemeral"], host.facts["source_copy"]
+    claim = take_claim(host, beside=host.facts.source_copy)
+    keeps, of_copy = host.facts.preserve_ephemeral, host.facts.source_copy
     room = await host.driver.room_for_rebuild(host.spec, of_copy=of_copy, keeps_ephemeral=keeps, image=host.image)
-    made = await _make(host) if room == BESIDE else {}
-    return {ROOM: room, **made, **taken}
+    made = await _make(host) if room == BESIDE else ""
+    return StepResult(room=room, disk=made, claim=claim)
 
 
-def copy_or_room(ctx: Context, result: Facts) -> None:
+def copy_or_room(ctx: RebuildContext, result: StepResult) -> None:
     copy_begun(ctx, result)
-    is_full = result.get(ROOM) == INSTEAD and "volume" not in ctx.facts  # no root disk of a volume is on the host
-    ctx.facts[ROOM] = INSTEAD if is_full else BESIDE
+    is_full = result.room == INSTEAD and not ctx.facts.volume  # no root disk of a volume is on the host
+    ctx.facts.room = INSTEAD if is_full else BESIDE
 
 
-async def make_only_copy(host: HostContext) -> Facts:
+async def make_only_copy(host: HostContext) -> StepResult:
     """The old copy is gone."""
     try:
-        taken = take_claim(host)
-        return {**await _make(host), **taken}
+        claim = take_claim(host)
+        return StepResult(disk=await _make(host), claim=claim)
     except Failed as why:
         raise _without_way_back(host, why) from why
 
 
-async def start_copy(host: HostContext) -> Facts:
+async def start_copy(host: HostContext) -> StepResult:
     try:
         return await start_guest(host)
     except Failed as why:
@@ -151,79 +157,81 @@ async def start_copy(host: HostContext) -> Facts:
 
 def _without_way_back(host: HostContext, why: Failed) -> Failed:
     """The owner reads what has become of the disk."""
-    if host.facts.get(ROOM) != INSTEAD:
+    if host.facts.room != INSTEAD:
         return why
     return Failed(NO_WAY_BACK, f"{why.code}: {why.message}; the old copy was removed first", final=why.final)
 
 
-async def _make(host: HostContext) -> Facts:
+async def _make(host: HostContext) -> str:
     made = await host.driver.ensure_disk(host.spec, image=host.image)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
-    return {"disk": made}
+    return made
 
 
-def room_made(ctx: Context, result: Facts) -> None:
+def room_made(ctx: RebuildContext, result: StepResult) -> None:
     """The new copy is the server's, though it is not made yet: nothing else can ever run."""
     copy_gone(ctx, result)
-    give_runner(ctx, ctx.facts["destination"], ctx.facts["copy"], "its host reported the old copy removed")
-    ctx.set_server(copy=ctx.facts["copy"])
+    give_runner(ctx, ctx.facts.destination, ctx.facts.copy, "its host reported the old copy removed")
+    ctx.set_server(copy=ctx.facts.copy)
 
 
-async def preserve_ephemeral(host: HostContext) -> Facts:
+async def preserve_ephemeral(host: HostContext) -> StepResult:
     """The old copy is off: what its ephemeral disks hold is copied to the new one's."""
-    await host.driver.ensure_ephemeral(host.spec, of_copy=host.facts["source_copy"])
-    return {}
+    await host.driver.ensure_ephemeral(host.spec, of_copy=host.facts.source_copy)
+    return StepResult()
 
 
-async def give_to_new(ctx: Context) -> Facts:
+async def give_to_new(ctx: RebuildContext) -> None:
     facts = ctx.facts
-    give_runner(ctx, facts["destination"], facts["copy"], "its host reported the old copy stopped")
-    ctx.set_server(copy=facts["copy"])
-    return {}
+    give_runner(ctx, facts.destination, facts.copy, "its host reported the old copy stopped")
+    ctx.set_server(copy=facts.copy)
 
 
-async def give_to_old(ctx: Context) -> Facts:
+async def give_to_old(ctx: RebuildContext) -> None:
     facts = ctx.facts
-    if facts.get(ROOM) == INSTEAD:
-        return {}  # there is no old one
-    give_runner(ctx, facts["source"], facts["source_copy"], "its host reported the new copy stopped")
-    ctx.set_server(copy=facts["source_copy"])
-    return {}
+    if facts.room == INSTEAD:
+        return  # there is no old one
+    give_runner(ctx, facts.source, facts.source_copy, "its host reported the new copy stopped")
+    ctx.set_server(copy=facts.source_copy)
 
 
-def rebuild_facts(subject: Subject) -> Facts:
+def rebuild_facts(subject: Subject[RebuildParams]) -> RebuildFacts:
     """The first facts, also of a server that boots from a volume (rebuild_volume.py). Raise `Refused` if it has not run
     before, or while its host does not answer."""
     server = subject.server
     assert server is not None
     if server.launched_at is None:
         raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'rebuild'")
-    facts, details = its_copy(subject), from_json(server.details_document, {})
-    requested = subject.params.get("details", {})
-    return {
-        "source": facts["host"],
-        "source_copy": facts["copy"],
-        "destination": facts["host"],
-        "copy": server.turn + 1,  # this operation's turn
-        "was": STOPPED if server.vm_state == STOPPED else ACTIVE,
-        "server": server.id,
-        "before": {
-            "image": server.image_ref,
-            "properties": details.get("image_properties", {}),
-            "format": details.get("image_format", ""),
-            "marker": details.get("image_marker", ""),
-            "details": {name: details.get(name) for name in FOR_THE_GUEST if name in requested},
-        },
-        "image": subject.params["image"],
-        "format": subject.params.get("image_format", ""),
-        "marker": subject.params.get("image_marker", ""),
-        "properties": subject.params.get("image_properties", {}),
-        "wish": {name: subject.params[name] for name in ("name", "details") if name in subject.params},
-        "preserve_ephemeral": bool(subject.params.get("preserve_ephemeral")),
-    }
+    here, details, params = its_copy(subject), server.details, subject.params
+    document = as_object(msgspec.to_builtins(details))
+    return RebuildFacts(
+        source=here.host,
+        source_copy=here.copy,
+        destination=here.host,
+        copy=server.turn + 1,  # this operation's turn
+        was=STOPPED if server.vm_state == STOPPED else ACTIVE,
+        before=RecordBefore(
+            image=server.image_ref,
+            properties=details.image_properties,
+            format=details.image_format,
+            marker=details.image_marker,
+            details={name: document.get(name) for name in FOR_THE_GUEST if name in params.details},
+        ),
+        image=params.image,
+        format=params.image_format,
+        marker=params.image_marker,
+        properties=params.image_properties,
+        preserve_ephemeral=params.preserve_ephemeral,
+    )
 
 
-class Rebuild(Operation):
+def details_of_image(facts: RebuildFacts) -> JsonObject:
+    return {"image_properties": facts.properties, "image_format": facts.format, "image_marker": facts.marker}
+
+
+class Rebuild(Operation[RebuildFacts, RebuildParams]):
+    facts_type = RebuildFacts
+    params_type = RebuildParams
     name = "rebuild"
     action = "rebuild"
     task_state = "rebuilding"
@@ -235,43 +243,37 @@ class Rebuild(Operation):
     )
     task = "rebuild_server"
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[RebuildParams]) -> RebuildFacts:
         server = subject.server
         assert server is not None
         if server.details.volume_backed:
             raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use rebuild_volume")
         return rebuild_facts(subject)
 
-    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, facts: RebuildFacts, subject: Subject[RebuildParams], now: float) -> None:
         """The answer shows the new image already. Name, metadata and the like are the owner's word and stay, however
         the rebuild ends; what the guest is made of (`FOR_THE_GUEST`) goes back with the image."""
-        facts = op.facts
-        wish = facts["wish"]
-        about = {
-            "image_properties": facts["properties"],
-            "image_format": facts["format"],
-            "image_marker": facts.get("marker", ""),
-        }
-        named = {"name": wish["name"]} if "name" in wish else {}
-        await edit_details(tx, facts["server"], {**wish.get("details", {}), **about}, image_ref=facts["image"], **named)
+        params, about = subject.params, details_of_image(facts)
+        named = {} if params.name is None else {"name": params.name}
+        await edit_details(tx, op.server_id or "", {**params.details, **about}, image_ref=facts.image, **named)
 
     def words_for(self, problem: Problem) -> str:
         return {"no_valid_host": REFUSED, NO_WAY_BACK: GONE}.get(problem.code, self.safe_words)
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
-        fate = "kept" if facts["preserve_ephemeral"] else "re-created"
+    def outlook(self, subject: Subject[RebuildParams], facts: RebuildFacts) -> JsonObject:
+        fate = "kept" if facts.preserve_ephemeral else "re-created"
         server = subject.server
         assert server is not None
         local = local_disks(server.flavor, fate)
-        disks = [root_disk("re-created", facts["image"]), *local, *kept_volumes(server)]
-        return outlook(facts["destination"], facts["was"], disks)
+        disks = [root_disk("re-created", facts.image), *local, *kept_volumes(server)]
+        return outlook(facts.destination, facts.was, disks)
 
-    def settle(self, ctx: Context) -> None:
-        was = ctx.facts["was"]
+    def settle(self, ctx: RebuildContext) -> None:
+        was = ctx.facts.was
         ctx.set_server(vm_state=was, power_state=power_of(was), launched_at=ctx.world.clock.now())
 
-    def settle_undone(self, ctx: Context) -> None:
-        if ctx.facts.get(ROOM) == INSTEAD and ctx.server is not None and ctx.server.copy == ctx.facts["copy"]:
+    def settle_undone(self, ctx: RebuildContext) -> None:
+        if ctx.facts.room == INSTEAD and ctx.server is not None and ctx.server.copy == ctx.facts.copy:
             ctx.set_server(vm_state=ERROR, power_state=POWER_SHUTDOWN)
 
     steps = [

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import ACTIVE, Flavor, Server
+from kilonova.domain.json import JsonObject
+from kilonova.domain.params import RetryParams, ServerSpec
+from kilonova.domain.server import ACTIVE, Server
+from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Ask, admitted, gather
 from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine
-from kilonova.engine.course import Problem
-from kilonova.engine.model import Facts
-from kilonova.engine.rehearse import REHEARSAL, plan_only, planned_steps
+from kilonova.engine.rehearse import REHEARSAL, Planned, plan_only, planned_steps
 from kilonova.engine.submit import find_mapping, fresh
-from kilonova.operations.create.plan import CreateRehearsal, PlannedServer, planned_server
-from kilonova.operations.rebuild_in_cell0 import request_of
+from kilonova.operations.create.place import PlaceServer
+from kilonova.operations.create.plan import CreateRehearsal, PlannedServer, decision_in, planned_server
+from kilonova.operations.facts import CreateFacts
+from kilonova.operations.rebuild_in_cell0 import RebuildInCell0, request_of
 from kilonova.operations.retry import whole_request
-from kilonova.operations.steps.outlook import outlook, root_disk
+from kilonova.operations.steps.outlook import DiskFate, outlook, root_disk
 from kilonova.world import Tx
 
 
@@ -28,7 +27,7 @@ class RetryRehearsal(CreateRehearsal, frozen=True, kw_only=True):
 
     server: str
     failure: str  # the class with which it was buried
-    outlook: dict[str, Any]  # what happens to the disks, and what is claimed
+    outlook: JsonObject  # what happens to the disks, and what is claimed
 
 
 async def rehearse_retry(engine: Engine, ask: Ask) -> RetryRehearsal:
@@ -37,54 +36,51 @@ async def rehearse_retry(engine: Engine, ask: Ask) -> RetryRehearsal:
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {ask.server_id} is being built; wait until it has a host")
     whole = await whole_request(engine, ask)
-    operation = engine.operation(whole.kind)
+    operation = RebuildInCell0()
 
-    async def body(tx: Tx) -> tuple[Subject, Facts]:
-        subject = await gather(engine, tx, whole, lock=False)
-        return subject, await admitted(tx, operation, subject)
+    async def body(tx: Tx) -> Subject[RetryParams]:
+        subject = await gather(engine, tx, whole, operation, lock=False)
+        await admitted(tx, operation, subject)
+        return subject
 
-    subject, facts = await engine.world.db.cell(mapping["cell"]).read(body)
+    subject = await engine.world.db.cell(mapping["cell"]).read(body)
     server = subject.server
     assert server is not None
-    params = request_of(whole.params["spec"], server, facts["wish"])
-    found, problem = await plan_place(engine, ask.cause, server, params)
-    details = problem.details if problem is not None and isinstance(problem.details, dict) else found
-    planned = planned_server(params["name"], msgspec.convert(params["flavor"], Flavor), found.get("candidates", []))
+    spec = request_of(subject.params.spec, server, subject.params)
+    plan = await plan_place(engine, ask.cause, server, spec)
+    planned = planned_server(spec.name, spec.flavor, plan.facts.candidates)
     return RetryRehearsal(
         operation=operation.name,
         server=ask.server_id,
         failure=server.cell0_failure or "",
         servers=[planned],
-        ports=params.get("networks", []),
-        volumes=params.get("volumes", []),
+        ports=spec.networks,
+        volumes=spec.volumes,
         steps=[step for kind in (operation.name, "place", "build") for step in planned_steps(engine.operation(kind))],
-        decision=details.get("decision"),
-        problem=problem,
-        outlook=_outlook(params, planned),
+        decision=decision_in(plan),
+        problem=plan.problem,
+        outlook=_outlook(spec, planned),
     )
 
 
-async def plan_place(
-    engine: Engine, cause: Cause, server: Server, params: dict[str, Any]
-) -> tuple[Facts, Problem | None]:
+async def plan_place(engine: Engine, cause: Cause, server: Server, spec: ServerSpec) -> Planned[CreateFacts]:
     """Return the scheduler's choice as of now, or the problem."""
-    ask = Ask(kind="place", server_id=server.id, cause=cause, params=params)
+    ask = Ask(kind="place", server_id=server.id, cause=cause, params=spec)
     op = fresh(engine, ask, REHEARSAL, turn=server.turn + 1)
-    return await plan_only(engine, engine.world.db.control, engine.operation("place"), op, None)
+    return await plan_only(engine, engine.world.db.control, PlaceServer(), op, None)
 
 
-def _outlook(params: dict[str, Any], planned: PlannedServer) -> dict[str, Any]:
+def _outlook(spec: ServerSpec, planned: PlannedServer) -> JsonObject:
     """It never had a disk: each is made, or is a volume that is attached as it is."""
-    volumes = params.get("volumes", [])
-    disks = [_fate(one) for one in volumes]
-    if not any(one.get("is_root") for one in volumes):
-        disks.insert(0, root_disk("created", params.get("image", "")))
+    disks = [_fate(one) for one in spec.volumes]
+    if not any(one.is_root for one in spec.volumes):
+        disks.insert(0, root_disk("created", spec.image))
     return outlook(planned.host, ACTIVE, disks, claims=planned.claims)
 
 
-def _fate(volume: dict[str, Any]) -> dict[str, Any]:
-    disk = "root" if volume.get("is_root") else volume.get("device") or "the next free device"
-    if volume.get("volume_id"):
-        return {"disk": disk, "fate": "kept", "volume": volume["volume_id"]}
-    source = {f"from_{kind}": volume[f"{kind}_id"] for kind in ("image", "snapshot") if volume.get(f"{kind}_id")}
-    return {"disk": disk, "fate": "created", **source}
+def _fate(volume: WantedVolume) -> DiskFate:
+    disk = "root" if volume.is_root else volume.device or "the next free device"
+    if volume.volume_id:
+        return {"disk": disk, "fate": "kept", "volume": volume.volume_id}
+    sources = {"from_image": volume.image_id, "from_snapshot": volume.snapshot_id}
+    return {"disk": disk, "fate": "created", **{name: id_ for name, id_ in sources.items() if id_}}

@@ -9,12 +9,15 @@ copies exist it stands as any migrated server does, so that nobody takes the one
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepResult
 from kilonova.domain.owned import shares_of
+from kilonova.domain.params import MoveParams
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import CONTROL, Facts, Step
-from kilonova.operations.confirm_resize import ConfirmResize
+from kilonova.engine.model import CONTROL, Step
+from kilonova.operations.confirm_resize import CONFIRMING, ConfirmResize
+from kilonova.operations.facts import MoveFacts
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.steps.admission import admit_child
 from kilonova.operations.steps.claim import claim_move, claimed_by_name
@@ -28,6 +31,7 @@ from kilonova.operations.steps.moving import (
     RESIZE_INSTANCE,
     RESIZE_NOTIFICATION,
     SELECTION_EVENTS,
+    MoveContext,
     claim_step,
     grant_step,
     wait_for_owner,
@@ -36,45 +40,49 @@ from kilonova.operations.steps.outlook import all_disks, copy_on, outlook, share
 from kilonova.operations.steps.ownership import give_to_destination, give_to_source
 from kilonova.operations.steps.select import choose
 
-
-async def select_destination(ctx: Context) -> Facts:
-    """Facts: the candidates. `planned` is preferred; `host` is the only one."""
-    excluded = {ctx.facts["source"]: "the server is to leave it"}
-    planned = ctx.params.get("planned", "")
-    found = await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, ctx.params.get("host"), preferred=planned)
-    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+RelocateContext = Context[MoveFacts, MoveParams]
 
 
-async def admit(ctx: Context) -> Facts:
-    admit_child(ctx, ctx.facts["destination"])
-    return {}
+async def select_destination(ctx: RelocateContext) -> None:
+    """Note the candidates. `planned` is preferred; `host` is the only one."""
+    excluded = {ctx.facts.source: "the server is to leave it"}
+    planned = ctx.params.planned
+    await choose(ctx, ctx.row.flavor, [ctx.journal.name], excluded, ctx.params.host, preferred=planned)
+    ctx.facts.migration = ctx.facts.migration or ctx.world.ids.uuid()
 
 
-def moved(ctx: Context, result: dict[str, Any]) -> None:
+async def admit(ctx: RelocateContext) -> None:
+    admit_child(ctx, ctx.facts.destination)
+
+
+def moved(ctx: MoveContext, result: StepResult) -> None:
     copy_whole(ctx, result)
     wait_for_owner(ctx)
 
 
-def not_moved(ctx: Context, result: dict[str, Any]) -> None:
-    ctx.set_server(vm_state=ctx.facts["was"])
+def not_moved(ctx: MoveContext, result: StepResult) -> None:
+    ctx.set_server(vm_state=ctx.facts.was)
+
+
+FINISH: Step[MoveFacts, MoveParams] = replace(FINISH_RESIZE, record=moved, record_undo=not_moved)
 
 
 class Relocate(Migrate):
     name = "relocate"
-    notifications = (RESIZE_NOTIFICATION, replace(ConfirmResize.notifications[0], begins=ConfirmResize.steps[0].name))
+    notifications = (RESIZE_NOTIFICATION, replace(ConfirmResize.notifications[0], begins=CONFIRMING[0].name))
 
-    def settle(self, ctx: Context) -> None:
-        ctx.set_server(vm_state=ctx.facts["was"], power_state=power_of(ctx.facts["was"]))
+    def settle(self, ctx: RelocateContext) -> None:
+        ctx.set_server(vm_state=ctx.facts.was, power_state=power_of(ctx.facts.was))
         close_migration(ctx, "confirmed")
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+    def outlook(self, subject: Subject[MoveParams], facts: MoveFacts) -> JsonObject:
         server = subject.server
         assert server is not None
-        best = facts["candidates"][0]
-        claims = shares_of(best["host"], server.flavor_document, claimed_by_name(best))
-        removed = [copy_on(facts["source"], facts["source_copy"], share_of(server))]
+        best = facts.candidates[0]
+        claims = shares_of(best.host, server.flavor_document, claimed_by_name(best))
+        removed = [copy_on(facts.source, facts.source_copy, share_of(server))]
         disks = all_disks(server, "kept", "re-created")
-        return outlook(best["host"], facts["was"], disks, claims=claims, removed=removed)
+        return outlook(best.host, facts.was, disks, claims=claims, removed=removed)
 
     steps = [
         Step("cold_migrate", select_destination, on=CONTROL, plan=True, event=SELECTION_EVENTS),
@@ -85,6 +93,6 @@ class Relocate(Migrate):
         grant_step(give_to_destination, give_to_source),
         BIND_PORTS,
         CONNECT_VOLUMES,
-        replace(FINISH_RESIZE, record=moved, record_undo=not_moved),
-        *ConfirmResize.steps,
+        FINISH,
+        *CONFIRMING,
     ]

@@ -8,15 +8,16 @@ then the server is stuck.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import StateParams
 from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, RESTORED, STOPPED, Server
 from kilonova.engine.accept import Ask, Overtaken, admitted, gather
 from kilonova.engine.context import Subject
 from kilonova.engine.core import Engine
-from kilonova.engine.model import Facts, Operation
+from kilonova.engine.facts import OperationFacts
+from kilonova.engine.model import Operation
 from kilonova.engine.submit import find_mapping
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -26,19 +27,21 @@ logger = logging.getLogger(__name__)
 TRIES = 3  # against operations that begin and end in between
 
 
-class ResetState(Operation):
+class ResetState(Operation[OperationFacts, StateParams]):
     """The checks of a reset, the same as those of every operation; nothing else of it is used."""
 
+    facts_type = OperationFacts
+    params_type = StateParams
     name = "reset_state"
     action = "resetState"
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[StateParams]) -> OperationFacts:
         server = subject.server
         assert server is not None
-        if subject.params["state"] == ACTIVE:
+        if subject.params.state == ACTIVE:
             _require_guest(server)
-        return {}
+        return OperationFacts()
 
 
 def _require_guest(server: Server) -> None:
@@ -65,11 +68,12 @@ async def reset_state(engine: Engine, server_id: str, state: str, cause: Cause) 
 
 
 async def _reset(engine: Engine, in_cell: str, server_id: str, state: str, cause: Cause) -> str:
-    ask = Ask(kind=ResetState.name, server_id=server_id, cause=cause, params={"state": state})
+    ask = Ask(kind=ResetState.name, server_id=server_id, cause=cause, params=StateParams(state=state))
 
     async def body(tx: Tx) -> str:
-        subject = await gather(engine, tx, ask)
-        await admitted(tx, ResetState(), subject)
+        operation = ResetState()
+        subject = await gather(engine, tx, ask, operation)
+        await admitted(tx, operation, subject)
         server = subject.server
         assert server is not None
         if state == ACTIVE:
@@ -94,15 +98,16 @@ async def _require_whole_disk(tx: Tx, server: Server) -> None:
 
 
 async def _note_action(tx: Tx, server_id: str, cause: Cause, now: float) -> None:
-    row: dict[str, Any] = {
-        "server_id": server_id,
-        "request_id": cause.request_id,
-        "operation_id": "",
-        "action": ResetState.action,
-        "user_id": cause.user_id,
-        "project_id": cause.project_id,
-        "started_at": now,
-        "updated_at": now,
-        "message": None,
-    }
-    await rows.put(tx, cell.actions, **row)
+    await rows.put(
+        tx,
+        cell.actions,
+        server_id=server_id,
+        request_id=cause.request_id,
+        operation_id="",
+        action=ResetState.action,
+        user_id=cause.user_id,
+        project_id=cause.project_id,
+        started_at=now,
+        updated_at=now,
+        message=None,
+    )

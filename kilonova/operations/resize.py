@@ -12,18 +12,21 @@ from __future__ import annotations
 import msgspec
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
+from kilonova.domain.params import ResizeParams
 from kilonova.domain.server import ACTIVE, RESIZED, STOPPED, Flavor, flavor_document, flavor_from
-from kilonova.engine.accept import Ask
+from kilonova.engine.accept import Ask, params_of
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
 from kilonova.operations.checks.growth import check_growth
+from kilonova.operations.facts import ResizeFacts
 from kilonova.operations.migrate import source_facts
 from kilonova.operations.steps.claim import claim_resize
-from kilonova.operations.steps.counting import GROWS, NEW, OLD, count_old, raise_to_new, record_new, record_old
+from kilonova.operations.steps.counting import GROWS, count_old, raise_to_new, record_new, record_old
 from kilonova.operations.steps.moving import (
     BIND_PORTS,
     CONNECT_VOLUMES,
@@ -45,24 +48,24 @@ SAME_FLAVOR = "When resizing, instances must change flavor!"
 ZERO_DISK = "Server disk was unable to be resized because: Resize to zero disk flavor is not allowed."
 
 
-async def select_destination(ctx: Context) -> Facts:
-    """Facts: the candidates. Its own host is one where `allow_resize_to_same_host` is set."""
-    source = ctx.facts["source"]
+async def select_destination(ctx: Context[ResizeFacts, ResizeParams]) -> None:
+    """Note the candidates. Its own host is one where `allow_resize_to_same_host` is set."""
+    source = ctx.facts.source
     stays = ctx.limits.allow_resize_to_same_host
     excluded = (
         {} if stays else {source: "the server is already there; set allow_resize_to_same_host to resize it there"}
     )
-    flavor = flavor_from(ctx.facts[NEW])
-    found = await choose(ctx, flavor, [ctx.journal.name], excluded)
-    return {**found, "migration": ctx.facts.get("migration") or ctx.world.ids.uuid()}
+    flavor = flavor_from(ctx.facts.new_flavor)
+    await choose(ctx, flavor, [ctx.journal.name], excluded)
+    ctx.facts.migration = ctx.facts.migration or ctx.world.ids.uuid()
 
 
-def new_flavor(subject: Subject) -> Flavor:
+def new_flavor(subject: Subject[ResizeParams]) -> Flavor:
     """The flavor that was asked for, with the local disks that the server keeps. Raise `Refused` if the server cannot
     have it: nothing shrinks but what is made again."""
     server = subject.server
     assert server is not None
-    old, new = server.flavor, msgspec.convert(subject.params["flavor"], Flavor)
+    old, new = server.flavor, subject.params.flavor
     if _is_same(old, new):
         raise Refused("same_flavor", SAME_FLAVOR)
     if not boots_from_volume(server):
@@ -87,7 +90,9 @@ def _check_size(disk: str, before: int, after: int, flavor: Flavor) -> None:
         raise Refused("disk_shrinks", f"{text}; use a flavor with at least {before} GB")
 
 
-class Resize(Operation):
+class Resize(Operation[ResizeFacts, ResizeParams]):
+    facts_type = ResizeFacts
+    params_type = ResizeParams
     name = "resize"
     action = "resize"
     task_state = "resize_prep"
@@ -97,31 +102,35 @@ class Resize(Operation):
     notifications = (RESIZE_NOTIFICATION,)
     task = "migrate_server"
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[ResizeParams]) -> ResizeFacts:
         facts, server = source_facts(subject), subject.server
         assert server is not None
-        requested = {name: subject.params[name] for name in ("disk_config",) if name in subject.params}
-        return {**facts, OLD: server.flavor_document, NEW: flavor_document(new_flavor(subject)), "requested": requested}
+        return ResizeFacts(
+            **msgspec.structs.asdict(facts),
+            old_flavor=server.flavor_document,
+            new_flavor=flavor_document(new_flavor(subject)),
+        )
 
     async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
-        await check_growth(engine, mapping, msgspec.convert(ask.params["flavor"], Flavor))
+        await check_growth(engine, mapping, params_of(self, ask.params).flavor)
 
-    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
+    async def accepted(self, tx: Tx, op: Op, facts: ResizeFacts, subject: Subject[ResizeParams], now: float) -> None:
         """`OS-DCF:diskConfig` is the owner's setting and stays, however the resize ends."""
         assert subject.server is not None
-        await edit_details(tx, subject.server.id, op.facts["requested"])
+        chosen = subject.params.disk_config
+        await edit_details(tx, subject.server.id, {} if chosen is None else {"disk_config": chosen})
 
     def words_for(self, problem: Problem) -> str:
         if problem.code == "quota_exceeded":
             return "The server could not be resized: the quota has no room for the new flavor; it is as it was."
         return self.safe_words
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+    def outlook(self, subject: Subject[ResizeParams], facts: ResizeFacts) -> JsonObject:
         assert subject.server is not None
-        disks = resized_disks(subject.server, flavor_from(facts[NEW]))
-        return outlook_of_move(subject, facts, RESIZED, disks, facts[NEW])
+        disks = resized_disks(subject.server, flavor_from(facts.new_flavor))
+        return outlook_of_move(subject, facts, RESIZED, disks, facts.new_flavor)
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: Context[ResizeFacts, ResizeParams]) -> None:
         wait_for_owner(ctx)
 
     steps = [

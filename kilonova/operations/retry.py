@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kilonova.domain.errors import Failed, Refused
-from kilonova.domain.server import from_json
+from kilonova.domain.json import JsonObject
+from kilonova.domain.params import ServerSpec
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
@@ -15,7 +16,9 @@ from kilonova.schema.tables import control
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
-ANY_FAILURE = {"any_failure": True}  # the parameter of a retry by our own REST: also after a build that failed
+ANY_FAILURE: JsonObject = {
+    "any_failure": True
+}  # the parameter of a retry by our own REST: also after a build that failed
 
 
 async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
@@ -26,7 +29,7 @@ async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
 async def whole_request(engine: Engine, ask: Ask) -> Ask:
     """Add what was asked for then. Raises `Refused` where that cannot be read, or is above the quota by now."""
     found = await asked_before(engine, ask.server_id)
-    spec = from_json(found["spec"], {})
+    spec = msgspec.json.decode(found["spec"], type=ServerSpec)
     try:
         secrets = {**engine.seal.read(found["sealed"] or ""), **ask.secrets}
     except Failed as why:
@@ -34,7 +37,7 @@ async def whole_request(engine: Engine, ask: Ask) -> Ask:
         raise Refused("secrets_unreadable", text) from None
     await _check_quota(engine, spec)
     whole: Ask = msgspec.structs.replace(
-        ask, kind="rebuild_in_cell0", params={**ask.params, "spec": spec}, secrets=secrets
+        ask, kind="rebuild_in_cell0", params={**msgspec.to_builtins(ask.params), "spec": spec}, secrets=secrets
     )
     return whole
 
@@ -49,13 +52,11 @@ async def asked_before(engine: Engine, server_id: str) -> Row:
     return found
 
 
-async def _check_quota(engine: Engine, spec: dict[str, object]) -> None:
+async def _check_quota(engine: Engine, spec: ServerSpec) -> None:
     """It is counted already, but not by placement, where it holds nothing."""
-    project, user = str(spec["project_id"]), str(spec["user_id"])
+    project, user = spec.project_id, spec.user_id
     held = await held_in_placement(engine.world.db.placement, engine.limits, project, user)
-    flavor = spec["flavor"]
-    assert isinstance(flavor, dict)
-    more = {} if held == NOTHING else {"cores": flavor["vcpus"], "ram": flavor["memory_mb"]}
+    more = {} if held == NOTHING else {"cores": spec.flavor.vcpus, "ram": spec.flavor.memory_mb}
 
     async def body(tx: Tx) -> list[str]:
         return await exceeded(tx, project, more, user=user, defaults=engine.limits.quota, held=held)

@@ -14,7 +14,12 @@ A source that cannot start its copy any more: ERROR there, and the new copy goes
 
 from __future__ import annotations
 
+import msgspec
+
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import Params
 from kilonova.domain.server import ERROR, RESIZED
 from kilonova.engine.accept import Ask
 from kilonova.engine.context import Context, HostContext, Subject
@@ -24,11 +29,8 @@ from kilonova.engine.journal import Op
 from kilonova.engine.model import (
     CONTROL,
     DEBT,
-    DESTINATION,
     FAIL,
     FOREVER,
-    SOURCE,
-    Facts,
     Notification,
     Operation,
     Step,
@@ -37,18 +39,23 @@ from kilonova.engine.model import (
 )
 from kilonova.operations.checks.growth import check_growth, flavor_before
 from kilonova.operations.confirm_resize import finished_migration, require_whole
+from kilonova.operations.facts import DESTINATION, SOURCE, WITH_PORTS, WITH_VOLUMES, RevertFacts
 from kilonova.operations.steps.claim import return_move
 from kilonova.operations.steps.counting import GROWS_BACK, count_new, raise_to_old, record_old
 from kilonova.operations.steps.guest import copy_gone, finish_guest, power_of, remove_guest, start_guest, stop_guest
 from kilonova.operations.steps.migration import close_migration, mark_migration
 from kilonova.operations.steps.outlook import copy_on, outlook, reverted_disks, share_of
 from kilonova.operations.steps.ownership import give_resized_to_source
-from kilonova.operations.steps.ports import WITH_PORTS, bind_to_source
-from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_source
+from kilonova.operations.steps.ports import bind_to_source
+from kilonova.operations.steps.volumes import connect_to_source
 from kilonova.world import Row, Tx
 
+RevertContext = Context[RevertFacts, Params]
+
 # Only where the destination has a copy that could be used instead.
-CHECKED = StepTargets("source", lambda facts: [] if facts.get("destination_down") else SOURCE.targets(facts))
+CHECKED: StepTargets[RevertFacts] = StepTargets(
+    "source", lambda facts: [] if facts.destination_down else SOURCE.targets(facts)
+)
 CHECK_SOURCE, CHECK_AGAIN = "check_source", "check_source_again"
 NOT_CHECKED = (
     "The migration could not be reverted: the former copy is not complete, or its host does not answer; "
@@ -56,37 +63,44 @@ NOT_CHECKED = (
 )
 
 # The destination was down when the revert was accepted, and has answered since.
-CHECKED_AGAIN = StepTargets(
+CHECKED_AGAIN: StepTargets[RevertFacts] = StepTargets(
     "source",
-    lambda facts: SOURCE.targets(facts) if facts.get("destination_down") and facts.get("destination_stopped") else [],
+    lambda facts: SOURCE.targets(facts) if facts.destination_down and facts.destination_stopped else [],
 )
 
 # From the point of no return on, whatever becomes of the source's copy.
-LEFT_BEHIND = StepTargets("destination", lambda facts: DESTINATION.targets(facts) if facts.get("given_back") else [])
-
-# A cold migration has one flavor; the facts of the release before this one had no new one.
-RESIZED_BACK = StepTargets(
-    "control", lambda facts: [Target("")] if facts.get("new_flavor", facts["old_flavor"]) != facts["old_flavor"] else []
+LEFT_BEHIND: StepTargets[RevertFacts] = StepTargets(
+    "destination", lambda facts: DESTINATION.targets(facts) if facts.given_back else []
 )
-REVERTED = StepTargets("control", lambda facts: RESIZED_BACK.targets(facts) if facts.get("given_back") else [])
+
+# A cold migration has one flavor.
+RESIZED_BACK: StepTargets[RevertFacts] = StepTargets(
+    "control", lambda facts: [Target("")] if facts.new_flavor != facts.old_flavor else []
+)
+REVERTED: StepTargets[RevertFacts] = StepTargets(
+    "control", lambda facts: RESIZED_BACK.targets(facts) if facts.given_back else []
+)
 
 
-async def check_whole(host: HostContext) -> Facts:
+async def check_whole(host: HostContext) -> StepResult:
     """The destination's copy is stopped, and goes later, only if this one is complete."""
     return await require_whole(host, "confirm the migration: the server runs on a complete one")
 
 
-def note_stopped(ctx: Context, result: Facts) -> None:
+def note_stopped(ctx: RevertContext, result: StepResult) -> None:
     """Note whether the destination itself reported that it stopped, or was declared down."""
-    ctx.facts["destination_stopped"] = "settled" not in result
+    ctx.facts.destination_stopped = not result.settled
 
 
-async def give_back(ctx: Context) -> Facts:
-    ctx.set_migration(status="reverted")
-    return {**await give_resized_to_source(ctx), "given_back": True}
+async def give_back(ctx: RevertContext) -> None:
+    ctx.set_migration(ctx.facts.migration, status="reverted")
+    await give_resized_to_source(ctx)
+    ctx.facts.given_back = True
 
 
-class RevertResize(Operation):
+class RevertResize(Operation[RevertFacts, Params]):
+    facts_type = RevertFacts
+    params_type = Params
     name = "revert_resize"
     action = "revertResize"
     task_state = "resize_reverting"
@@ -95,14 +109,15 @@ class RevertResize(Operation):
     safe_words = "The migration could not be reverted."
     notifications = (Notification("resize_revert"),)
 
-    def check(self, subject: Subject) -> Facts:
-        facts, server, host, source = finished_migration(subject), subject.server, subject.host, subject.source
+    def check(self, subject: Subject[Params]) -> RevertFacts:
+        facts = RevertFacts(**msgspec.structs.asdict(finished_migration(subject)))
+        server, host, source = subject.server, subject.host, subject.source
         assert server is not None
-        if facts["source_gone"]:
+        if facts.source_gone:
             text = f"Instance {server.id} cannot be reverted: its old copy is gone"
             raise Refused("source_gone", f"{text}; confirm the migration, or delete the instance")
-        facts["destination_down"] = host is not None and host.word == "down"
-        if source is not None and source.word == "down" and not facts["destination_down"]:
+        facts.destination_down = host is not None and host.word == "down"
+        if source is not None and source.word == "down" and not facts.destination_down:
             text = f"The former host of instance {server.id} does not answer"
             raise Refused("host_down", f"{text}; confirm the migration, or revert it when the host is back")
         return facts
@@ -116,28 +131,28 @@ class RevertResize(Operation):
     def words_for(self, problem: Problem) -> str:
         return NOT_CHECKED if problem.step in (CHECK_SOURCE, CHECK_AGAIN) else self.safe_words
 
-    async def accepted(self, tx: Tx, op: Op, subject: Subject, now: float) -> None:
-        await mark_migration(tx, op, "reverting", now)
+    async def accepted(self, tx: Tx, op: Op, facts: RevertFacts, subject: Subject[Params], now: float) -> None:
+        await mark_migration(tx, facts.migration, "reverting", now)
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
+    def outlook(self, subject: Subject[Params], facts: RevertFacts) -> JsonObject:
         server = subject.server
         assert server is not None
-        removed = copy_on(facts["destination"], facts["copy"], share_of(server))
-        return outlook(facts["source"], facts["was"], reverted_disks(server, facts["old_flavor"]), removed=[removed])
+        removed = copy_on(facts.destination, facts.copy, share_of(server))
+        return outlook(facts.source, facts.was, reverted_disks(server, facts.old_flavor), removed=[removed])
 
-    def joins(self, subject: Subject) -> bool:
+    def joins(self, subject: Subject[Params]) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name
 
-    def settle(self, ctx: Context) -> None:
-        ctx.set_server(vm_state=ctx.facts["was"], power_state=power_of(ctx.facts["was"]))
+    def settle(self, ctx: RevertContext) -> None:
+        ctx.set_server(vm_state=ctx.facts.was, power_state=power_of(ctx.facts.was))
         close_migration(ctx, "reverted")
 
-    def settle_undone(self, ctx: Context) -> None:
-        if ctx.facts.get("given_back"):  # past the point of no return: the source's copy would not start
+    def settle_undone(self, ctx: RevertContext) -> None:
+        if ctx.facts.given_back:  # past the point of no return: the source's copy would not start
             ctx.set_server(vm_state=ERROR)
             close_migration(ctx, "error")
         else:
-            ctx.set_migration(status="finished")
+            ctx.set_migration(ctx.facts.migration, status="finished")
 
     steps = [
         Step(CHECK_SOURCE, check_whole, on=CHECKED, when_silent=FAIL),

@@ -13,18 +13,23 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from kilonova.domain.errors import Failed, Refused
-from kilonova.domain.image_bytes import DiskSnapshot, UploadOrder
+from kilonova.domain.image_bytes import UploadOrder
+from kilonova.domain.json import JsonObject, as_text
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import ImageParams
 from kilonova.domain.server import ACTIVE, STOPPED
-from kilonova.engine.accept import Accepted, Ask
-from kilonova.engine.context import Context, HostContext, Subject
+from kilonova.engine.accept import Accepted, Ask, params_of
+from kilonova.engine.context import HostContext, Subject
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
-from kilonova.engine.model import CONTROL, FAIL, HERE, UPLOAD_TOKEN, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, FAIL, UPLOAD_TOKEN, Operation, Step
 from kilonova.engine.submit import submit
-from kilonova.operations.steps.images import create_image, discard_image, require_wanted
-from kilonova.operations.steps.outlook import kept_volumes, outlook
+from kilonova.operations.facts import HERE, SnapshotFacts
+from kilonova.operations.steps.images import ImageContext, create_image, discard_image, require_wanted
+from kilonova.operations.steps.outlook import DiskFate, kept_volumes, outlook
 from kilonova.operations.steps.power import its_copy
 
+NOT_CREATED = "The image of the server could not be created; the server is as it was."
 LONGEST_UPLOAD = 6 * 3600.0  # seconds
 
 
@@ -33,39 +38,35 @@ async def submit_snapshot(engine: Engine, ask: Ask) -> Accepted:
     arrives. If this process dies in between, the operation records it."""
     accepted = await submit(engine, ask)
     if engine.world.image is not None and not accepted.joined:
-        await engine.world.image.create(ask.params["image"])
+        await engine.world.image.create(params_of(engine.operation(ask.kind), ask.params).image)
     return accepted
 
 
-async def take_snapshot(host: HostContext) -> Facts:
-    taken = await host.driver.ensure_snapshot(host.server, host.copy, host.facts["snapshot_image"])
-    return {"size": taken.size, "disk_format": taken.disk_format}
+async def take_snapshot(host: HostContext) -> StepResult:
+    taken = await host.driver.ensure_snapshot(host.server, host.copy, host.facts.snapshot_image)
+    return StepResult(size=taken.size, disk_format=taken.disk_format)
 
 
-async def drop_snapshot(host: HostContext) -> Facts:
-    await host.driver.ensure_no_snapshot(host.server, host.copy, host.facts["snapshot_image"])
-    return {}
+async def drop_snapshot(host: HostContext) -> StepResult:
+    await host.driver.ensure_no_snapshot(host.server, host.copy, host.facts.snapshot_image)
+    return StepResult()
 
 
-def snapshot_taken(ctx: Context, result: Facts) -> None:
+def snapshot_taken(ctx: ImageContext, result: StepResult) -> None:
     """Record the size and format that the host reports: they are needed again when the bytes are sent."""
-    taken = msgspec.convert(result, DiskSnapshot)
-    ctx.facts.update(size=taken.size, disk_format=taken.disk_format)
+    ctx.facts.size, ctx.facts.disk_format = result.size, result.disk_format
 
 
-async def open_upload(ctx: Context) -> Facts:
+async def open_upload(ctx: ImageContext) -> None:
     await require_wanted(ctx)
-    return {}
 
 
-async def send_image(host: HostContext) -> Facts:
+async def send_image(host: HostContext) -> StepResult:
     """Then the host needs its copy no more."""
-    facts, image = host.facts, host.facts["snapshot_image"]
+    facts, image = host.facts, host.facts.snapshot_image
     if host.uploads is None:
         raise Failed("no_image_service", f"host {host.host}: it has no way to upload images", final=True)
-    order = UploadOrder(
-        image=image, token=host.secrets[UPLOAD_TOKEN], size=facts["size"], disk_format=facts["disk_format"]
-    )
+    order = UploadOrder(image=image, token=host.secrets[UPLOAD_TOKEN], size=facts.size, disk_format=facts.disk_format)
 
     def content() -> AsyncIterator[bytes]:
         return host.driver.read_snapshot(host.server, host.copy, image)
@@ -74,32 +75,44 @@ async def send_image(host: HostContext) -> Facts:
     return await drop_snapshot(host)
 
 
-class CreateImage(Operation):
+def words_about_image(problem: Problem) -> str:
+    if problem.code == "image_gone":
+        return "The image of the server was deleted while it was being created; the server is as it was."
+    if problem.code == "image_over_quota":
+        return "The image of the server exceeds the image quota of the project; the server is as it was."
+    return NOT_CREATED
+
+
+class CreateImage(Operation[SnapshotFacts, ImageParams]):
+    facts_type = SnapshotFacts
+    params_type = ImageParams
     name = "snapshot"
     action = "createImage"
     task_state = "image_snapshot_pending"
     from_states = frozenset({ACTIVE, STOPPED})
-    safe_words = "The image of the server could not be created; the server is as it was."
+    safe_words = NOT_CREATED
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[ImageParams]) -> SnapshotFacts:
         server = subject.server
         assert server is not None
         if server.details.volume_backed:
             raise Refused("volume_backed", f"Instance {server.id} boots from a volume: use snapshot_volumes")
-        return {**its_copy(subject), "snapshot_image": subject.params["image"]["id"]}
+        here = msgspec.structs.asdict(its_copy(subject))
+        return SnapshotFacts(**here, snapshot_image=as_text(subject.params.image["id"]))
 
     def words_for(self, problem: Problem) -> str:
-        if problem.code == "image_gone":
-            return "The image of the server was deleted while it was being created; the server is as it was."
-        if problem.code == "image_over_quota":
-            return "The image of the server exceeds the image quota of the project; the server is as it was."
-        return self.safe_words
+        return words_about_image(problem)
 
-    def outlook(self, subject: Subject, facts: Facts) -> Facts:
-        server, image = subject.server, subject.params["image"]
+    def outlook(self, subject: Subject[ImageParams], facts: SnapshotFacts) -> JsonObject:
+        server, image = subject.server, subject.params.image
         assert server is not None
-        root = {"disk": "root", "fate": "kept", "uploaded_to_image": image["id"], "most_bytes": _most_bytes(subject)}
-        return {**outlook(facts["host"], server.vm_state, [root, *kept_volumes(server)]), "image": image}
+        root: DiskFate = {
+            "disk": "root",
+            "fate": "kept",
+            "uploaded_to_image": image["id"],
+            "most_bytes": _most_bytes(subject),
+        }
+        return {**outlook(facts.host, server.vm_state, [root, *kept_volumes(server)]), "image": image}
 
     steps = [
         Step("create_image", create_image, on=CONTROL, undo=discard_image, only_rows=True),
@@ -135,6 +148,6 @@ class CreateImage(Operation):
     ]
 
 
-def _most_bytes(subject: Subject) -> int:
+def _most_bytes(subject: Subject[ImageParams]) -> int:
     assert subject.server is not None
     return subject.server.flavor.disk_gb * 1024**3

@@ -11,13 +11,15 @@ from __future__ import annotations
 import msgspec
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import Params
 from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, SOFT_DELETED, STOPPED
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.context import Context, Subject
 from kilonova.engine.core import Engine
 from kilonova.engine.details import edit_details
-from kilonova.engine.model import CONTROL, HERE, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, Operation, Step
 from kilonova.engine.submit import submit
+from kilonova.operations.facts import HERE, CopyFacts
 from kilonova.operations.steps.counting import count_back, uncount
 from kilonova.operations.steps.guest import start_guest
 from kilonova.operations.steps.power import its_copy, power_off
@@ -38,12 +40,14 @@ async def remove(engine: Engine, ask: Ask) -> Accepted:
     return await submit(engine, ask)
 
 
-async def find_guest(ctx: Context) -> Facts:
+async def find_guest(ctx: Context[CopyFacts, Params]) -> None:
     """Undoing what was interrupted may have made another copy the one that counts."""
-    return {"host": ctx.row.host, "copy": ctx.row.copy}
+    ctx.facts.host, ctx.facts.copy = ctx.row.host_name, ctx.row.copy or 0
 
 
-class SoftDelete(Operation):
+class SoftDelete(Operation[CopyFacts, Params]):
+    facts_type = CopyFacts
+    params_type = Params
     name = "soft_delete"
     action = "delete"
     task_state = "soft-deleting"
@@ -51,17 +55,17 @@ class SoftDelete(Operation):
     supersedes = True
     safe_words = "The server could not be deleted; it is as it was."
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[Params]) -> CopyFacts:
         assert subject.server is not None
         if subject.server.launched_at is None:
             raise Refused("not_ready", f"Instance {subject.server.id} has never run and cannot be restored")
         return its_copy(subject)
 
-    def joins(self, subject: Subject) -> bool:
+    def joins(self, subject: Subject[Params]) -> bool:
         """Asked again: it is being deleted, as asked."""
         return subject.live is not None and subject.live["kind"] == self.name
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
         ctx.set_server(vm_state=SOFT_DELETED, power_state=POWER_SHUTDOWN)
 
         async def since(tx: Tx, _: float) -> None:

@@ -5,14 +5,18 @@ stop_instance on its host -> SHUTOFF. A host that refuses leaves it running.
 
 from __future__ import annotations
 
+from kilonova.domain.params import Params
 from kilonova.domain.server import ACTIVE, ERROR, POWER_SHUTDOWN, STOPPED
 from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import HERE, Facts, Notification, Operation, Step
+from kilonova.engine.model import Notification, Operation, Step
+from kilonova.operations.facts import HERE, CopyFacts
 from kilonova.operations.steps.guest import start_guest
 from kilonova.operations.steps.power import its_copy, power_off
 
 
-class Stop(Operation):
+class Stop(Operation[CopyFacts, Params]):
+    facts_type = CopyFacts
+    params_type = Params
     name = "stop"
     action = "stop"
     task_state = "powering-off"
@@ -20,10 +24,10 @@ class Stop(Operation):
     notifications = (Notification("power_off"),)
     safe_words = "The server could not be stopped; it is as it was."
 
-    def check(self, subject: Subject) -> Facts:
+    def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
         ctx.set_server(vm_state=STOPPED, power_state=POWER_SHUTDOWN)
 
     steps = [

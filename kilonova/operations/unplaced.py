@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.cause import Cause
-from kilonova.domain.server import ERROR, Server, from_json
+from kilonova.domain.json import as_list, as_text
+from kilonova.domain.params import ServerSpec
+from kilonova.domain.server import ERROR, Server
 from kilonova.engine.core import Engine
+from kilonova.operations.create.plan import decision_in
 from kilonova.operations.rebuild_in_cell0 import PASSING, request_of
 from kilonova.operations.rehearse_retry import plan_place
 from kilonova.schema.tables import cell, control
@@ -76,7 +78,9 @@ async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None,
     elif spec is None:
         why_not = "its request is not recorded"
     else:
-        host, why_not, changes = await _plan(engine, cause, Server.from_row(server), from_json(spec["spec"], {}))
+        host, why_not, changes = await _plan(
+            engine, cause, Server.from_row(server), msgspec.json.decode(spec["spec"], type=ServerSpec)
+        )
     return Unplaced(
         server=server["id"],
         name=server["name"],
@@ -93,11 +97,11 @@ async def _look_at(engine: Engine, cause: Cause, server: Row, fault: Row | None,
 
 
 async def _plan(
-    engine: Engine, cause: Cause, server: Server, spec: dict[str, Any]
+    engine: Engine, cause: Cause, server: Server, spec: ServerSpec
 ) -> tuple[str | None, str | None, list[str]]:
     """Return the scheduler's choice as of now for the request with the owner's changes since."""
-    facts, problem = await plan_place(engine, cause, server, request_of(spec, server))
-    if problem is None:
-        return facts["candidates"][0]["host"], None, []
-    decision = problem.details.get("decision") if isinstance(problem.details, dict) else None
-    return None, problem.message, list((decision or {}).get("changes", []))
+    plan = await plan_place(engine, cause, server, request_of(spec, server))
+    if plan.problem is None:
+        return plan.facts.candidates[0].host, None, []
+    decision = decision_in(plan) or {}
+    return None, plan.problem.message, [as_text(one) for one in as_list(decision.get("changes"))]

@@ -1,8 +1,8 @@
 """Several servers of one request, claimed in one transaction: all of them or none (DESIGN section 5).
 
-Every lock is taken before anything is looked at, in the ledger's order, so what is found free stays free: fences, the
-group, consumers, providers. A server that has gone its own way meanwhile (its fence is higher: it was deleted) is left
-out; the others do not wait for it.
+Every lock is taken before anything is read, in the ledger's order, so free capacity stays free: fences, the group,
+consumers, providers. A server with a higher fence (it was deleted meanwhile) is left out; the others do not wait for
+it.
 """
 
 from __future__ import annotations

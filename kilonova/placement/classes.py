@@ -52,7 +52,7 @@ async def class_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
     missing = [name for name in wanted if name not in ids]
     if missing:
         await tx.many(INSERT, [{"name": name} for name in missing])
-        ids |= await _read(tx, missing)  # read again: somebody else may have inserted them first
+        ids |= await _read(tx, missing)  # read again: another transaction may have inserted them first
     return ids
 
 

@@ -1,10 +1,10 @@
 """Fenced writes (law 2): one transaction per verb, and a conductor that wakes up late changes nothing.
 
-The row of `claim_fence` is locked first. Asked again for the same (turn, ordinal), the recorded outcome is the answer,
-whatever has happened since; asked for an older one, the answer is Superseded.
+The row of `claim_fence` is locked first. A repeated request with the same (turn, ordinal) returns the recorded outcome,
+whatever has happened since; an older one raises Superseded.
 
 A fence is removed a day after its server's mapping (store/purge.py). So a server without a fence is new, or it is gone
-and a conductor wakes up very late. The claim's own transaction tells them apart by the age of what the conductor knows:
+and a conductor wakes up very late. The claim's own transaction distinguishes them by the age of the conductor's facts:
 a mapping that was there hours ago, by the databases' clocks, cannot have been purged. Only what is older is read again,
 in control, before the claim is tried again; a server without a mapping is refused.
 """

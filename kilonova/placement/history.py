@@ -1,7 +1,7 @@
 """The history of consumers' allocations, in the order of the changes: the administrator's ledger.
 
-`ledger.apply` writes it in the same transaction, so every allocation is recorded here. Providers and classes are
-kept by number and named when they are shown.
+`ledger.apply` writes it in the same transaction, so every allocation is recorded here. Providers and classes are stored
+by number and named when they are shown.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ async def set_accepting(store: Store, provider: str, accepting: bool) -> bool:
     """Once False is committed no claim that has not yet committed gets in: a claim holds the provider's row.
 
     Returns whether it changed anything. Closing a provider that does not exist changes nothing: the record of a host is
-    older than its provider, which is made closed, and an operator may shut out a host that died in between.
+    older than its provider, which is created closed, and an operator may shut out a host that died in between.
     """
 
     async def body(tx: Tx) -> bool:

@@ -4,9 +4,9 @@
 and class: what only changes hands costs nothing, so a move, a revert or an undo is never refused for capacity, even on
 a host whose inventory has shrunk below its use. Only a net increase is checked, in the UPDATE itself.
 
-Locks are taken in one order everywhere, so nobody waits in a circle:
+Locks are taken in one order everywhere, so there are no deadlocks:
 fence → group → consumers (by uuid) → providers (by id) → inventories (by provider, class).
-Whoever changes allocations holds the row of every provider it touches; `recount` relies on that.
+A transaction that changes allocations holds the row of every provider it touches; `recount` relies on that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names of traits and resource classes: the standard ones are known without having been written, custom ones are rows.
 
-A row is made on first use (`trait_ids` in traits.py, `class_ids` in classes.py); until then a standard name is valid
+A row is created on first use (`trait_ids` in traits.py, `class_ids` in classes.py); until then a standard name is valid
 all the same, so names are checked here and not in the table.
 """
 

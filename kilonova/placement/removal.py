@@ -1,8 +1,8 @@
 """Remove a provider from the books. Only an empty one: allocations belong to their consumers.
 
-What is gone can carry no mark, so a record of it does: every snapshot that is older drops the provider at its next
-sync. Records need not be kept until the last reader has come. The oldest are cleared away and one record in their place
-says up to which mark; a snapshot that is older than that loads everything again (snapshot.py).
+A removed provider has no row for a mark, so a record has it: every older snapshot drops the provider at its next sync.
+Records need not stay until the last reader has seen them. The oldest are cleared, and one record has the mark up to
+which; a snapshot that is older than that loads everything again (snapshot.py).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CLEARED = Sql(
 
 
 async def remove_provider(store: Store, uuid: str) -> bool:
-    """Return False if it does not exist. A concurrent claim holds the provider's row, and is counted or refused."""
+    """Remove it; False: it does not exist. A concurrent claim holds the provider's row, and is counted or refused."""
 
     async def body(tx: Tx) -> bool:
         row = await tx.one(LOCK_PROVIDER, uuid=uuid)

@@ -1,6 +1,6 @@
 """Allocations as clients of the API write them: what consumers shall hold, all or nothing, in one transaction.
 
-A write replaces what the consumer itself holds; what is kept for an evacuation stays, for it is not the client's.
+A write replaces the consumer's own allocations; those that an evacuation holds stay, for they are not the client's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Use and limits of a project; -1 means without limit.
 
-What one user may have within a project only matters where an administrator has set it: everybody's use is part of the
+What one user may have within a project only matters where an administrator has set it: each user's use is part of the
 project's.
 """
 
@@ -23,7 +23,7 @@ given, set_limit = LIMITS.given, LIMITS.put
 
 
 class Bound(NamedTuple):
-    """Limits that count for somebody, and what is held where it is not counted here."""
+    """The limits of a project or user, and the use that is not counted here."""
 
     owner: tuple[str, str]
     limits: Limits
@@ -90,8 +90,8 @@ async def room(
 
 async def _bounds(tx: Tx, project: str, user: str, defaults: Limits, held: Held) -> list[Bound]:
     """The project's, and the user's where an administrator has set one; nothing is read where nothing is limited."""
-    found = await given(tx, project, defaults)
-    bounds = [Bound((project, ""), {name: found.of_project(name) for name in COUNTED}, held[0])]
-    if user in found.users:
-        bounds.append(Bound((project, user), {name: found.of_user(user, name) for name in COUNTED}, held[1]))
+    limits = await given(tx, project, defaults)
+    bounds = [Bound((project, ""), {name: limits.of_project(name) for name in COUNTED}, held[0])]
+    if user in limits.users:
+        bounds.append(Bound((project, user), {name: limits.of_user(user, name) for name in COUNTED}, held[1]))
     return [bound for bound in bounds if any(limit >= 0 for limit in bound.limits.values())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kilonova.records.quotas import UNLIMITED as UNLIMITED
 from kilonova.records.quotas import Limits as Limits
 
-COUNTED = ("instances", "cores", "ram")  # from the mappings; the others are checked where they are made
+COUNTED = ("instances", "cores", "ram")  # from the mappings; the others are checked where they are created
 OF_A_PROJECT = ("fixed_ips", "floating_ips")  # never for one user alone
 
 # In the order in which the API shows them. The network's own are its business; old versions still show them.

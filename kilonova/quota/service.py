@@ -22,14 +22,14 @@ class Quotas(ServiceQuotas):
 
     async def show(self, project: str, user: str = "", *, counted: bool = False) -> dict[str, Quota]:
         """Return quotas by resource. Only resources counted per project have a use here; others are checked where they
-        are made."""
+        are created."""
 
         async def body(tx: Tx) -> tuple[ProjectLimits, dict[str, int]]:
-            found = await given(tx, project, self._configured)
-            return found, await _counted(tx, project, user) if counted else {}
+            limits = await given(tx, project, self._configured)
+            return limits, await _counted(tx, project, user) if counted else {}
 
-        found, amounts = await self._control.read(body, few=not counted)
-        return {name: Quota(_limit(found, user, name), amounts.get(name, 0)) for name in RESOURCES}
+        limits, amounts = await self._control.read(body, few=not counted)
+        return {name: Quota(_limit(limits, user, name), amounts.get(name, 0)) for name in RESOURCES}
 
     async def limit(self, resource: str, project: str, user: str = "") -> int:
         """-1: none."""
@@ -51,11 +51,11 @@ class Quotas(ServiceQuotas):
         """All or none. Without `force` a limit below what is used, or has been promised to single users, is refused."""
 
         async def body(tx: Tx) -> None:
-            found, amounts = await given(tx, project, self._configured), await used(tx, project, user)
+            given_limits, amounts = await given(tx, project, self._configured), await used(tx, project, user)
             for resource, limit in limits.items():
                 of = "" if resource in OF_A_PROJECT else user
                 if not force:
-                    _check_range(found, of, resource, limit, amounts.get(resource, 0))
+                    _check_range(given_limits, of, resource, limit, amounts.get(resource, 0))
                 await set_limit(tx, project, resource, limit, of)
 
         await self._control.write(body)
@@ -72,15 +72,15 @@ async def _counted(tx: Tx, project: str, user: str) -> dict[str, int]:
     return {**await used(tx, project, user), "server_groups": len(await rows.fetch_all(tx, server_groups, **of))}
 
 
-def _limit(found: ProjectLimits, user: str, resource: str) -> int:
-    return found.of_user(user, resource) if user else found.of_project(resource)
+def _limit(limits: ProjectLimits, user: str, resource: str) -> int:
+    return limits.of_user(user, resource) if user else limits.of_project(resource)
 
 
-def _check_range(found: ProjectLimits, user: str, resource: str, limit: int, in_use: int) -> None:
+def _check_range(given_limits: ProjectLimits, user: str, resource: str, limit: int, in_use: int) -> None:
     promised = sum(
-        max(limits.get(resource, 0), 0) for name, limits in found.users.items() if name != user
+        max(limits.get(resource, 0), 0) for name, limits in given_limits.users.items() if name != user
     )  # to others, or to all of them
-    whole = found.of_project(resource)
+    whole = given_limits.of_project(resource)
     least = in_use if user or whole < 0 else max(in_use, promised)
     if 0 <= limit < least:
         text = f"Quota limit {limit} for {resource} must be greater than or equal to already used and reserved {least}."

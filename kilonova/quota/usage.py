@@ -60,11 +60,11 @@ _COUNT_OF = Sql(
 
 
 class Miscount(msgspec.Struct, frozen=True):
-    """A row says something else than the servers that are there."""
+    """A recorded use that differs from the project's servers."""
 
     project: str
     user: str
-    kept: dict[str, int]
+    recorded: dict[str, int]
     counted: dict[str, int]
 
 
@@ -147,12 +147,12 @@ async def _add(tx: Tx, owner: Owner, amounts: Amounts) -> None:
 async def miscounted(tx: Tx) -> list[Miscount]:
     """Return wrong counts, read in one transaction, so that no server comes or goes between the two queries."""
     counted = {(row["project_id"], row["user_id"]): _amounts(row) for row in await tx.all(_COUNT_ALL)}
-    kept = {(row["project_id"], row["user_id"]): _amounts(row) for row in await rows.fetch_all(tx, quota_usages)}
+    recorded = {(row["project_id"], row["user_id"]): _amounts(row) for row in await rows.fetch_all(tx, quota_usages)}
     nothing = dict.fromkeys(COUNTED, 0)
     return [
-        Miscount(*owner, kept.get(owner, nothing), counted.get(owner, nothing))
-        for owner in sorted({*counted, *kept})
-        if kept.get(owner, nothing) != counted.get(owner, nothing)
+        Miscount(*owner, recorded.get(owner, nothing), counted.get(owner, nothing))
+        for owner in sorted({*counted, *recorded})
+        if recorded.get(owner, nothing) != counted.get(owner, nothing)
     ]
 
 
@@ -160,8 +160,8 @@ async def recount(tx: Tx, project: str, user: str) -> None:
     """Count again under the row's lock: mapping or unmapping a server of this user waits for it."""
     nothing = dict.fromkeys(COUNTED, 0)
     await _add(tx, (project, user), nothing)
-    found = await tx.one(_COUNT_OF, project=project, user=user)
-    await tx.run(_SET, project=project, user=user, **(_amounts(found) if found is not None else nothing))
+    counted = await tx.one(_COUNT_OF, project=project, user=user)
+    await tx.run(_SET, project=project, user=user, **(_amounts(counted) if counted is not None else nothing))
 
 
 def _amounts(row: Row) -> dict[str, int]:

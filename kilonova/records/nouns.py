@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Table, select
 
 from kilonova.records.kinds import Kind, Thing
-from kilonova.records.query import ALL, Query, find, find_by_ids, find_one
+from kilonova.records.query import ALL, ListQuery, find, find_by_ids, find_one
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.world import Clock, Ids, Row, Store, Tx
@@ -48,7 +48,7 @@ class Noun(ABC, Generic[C]):
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def all(self, viewer: str | None, query: Query = ALL) -> list[Thing]:
+    async def all(self, viewer: str | None, query: ListQuery = ALL) -> list[Thing]:
         async def body(tx: Tx) -> list[Thing]:
             return await self.told(tx, await find(tx, self.kind, viewer, query))
 

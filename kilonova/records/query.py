@@ -36,7 +36,7 @@ class Condition(NamedTuple):
     value: Any  # a tuple gives several parameters; of OUTSIDE: the first value inside, and the first after it
 
 
-class Query(NamedTuple):
+class ListQuery(NamedTuple):
     conditions: tuple[Condition, ...] = ()
     order: tuple[Order, ...] = ()
     limit: int = -1  # -1: all
@@ -53,10 +53,10 @@ class _Shape(NamedTuple):
     conditions: tuple[tuple[str, str], ...]
 
 
-ALL = Query()
+ALL = ListQuery()
 
 
-async def find(tx: Tx, kind: Kind, viewer: str | None, query: Query = ALL, **params: Any) -> Sequence[Row]:
+async def find(tx: Tx, kind: Kind, viewer: str | None, query: ListQuery = ALL, **params: Any) -> Sequence[Row]:
     """Return rows in order. `viewer` is the project that looks; None sees all. `params`: those of the kind's source."""
     shape, values = _shape(kind, viewer, query)
     order = _complete(kind, query.order)
@@ -69,7 +69,7 @@ async def find(tx: Tx, kind: Kind, viewer: str | None, query: Query = ALL, **par
     return list(reversed(rows)) if query.reverse else rows
 
 
-async def count(tx: Tx, kind: Kind, viewer: str | None, query: Query = ALL) -> int:
+async def count(tx: Tx, kind: Kind, viewer: str | None, query: ListQuery = ALL) -> int:
     """Return the number of records on all pages."""
     shape, values = _shape(kind, viewer, query)
     row = await tx.one(_count(shape), **values)
@@ -95,7 +95,7 @@ async def find_by_ids(tx: Tx, kind: Kind, ids: Sequence[str]) -> list[Row]:
     return [rows[thing_id] for thing_id in ids if thing_id in rows]
 
 
-def _shape(kind: Kind, viewer: str | None, query: Query) -> tuple[_Shape, dict[str, Any]]:
+def _shape(kind: Kind, viewer: str | None, query: ListQuery) -> tuple[_Shape, dict[str, Any]]:
     values: dict[str, Any] = {} if viewer is None else {VIEWER: viewer}
     for number, one in enumerate(query.conditions):
         if isinstance(one.value, tuple):

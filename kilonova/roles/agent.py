@@ -1,4 +1,4 @@
-"""`kilonova agent`: one host of a fleet. It speaks to the bus and to the API, and never opens a database.
+"""`kilonova agent`: one host of a fleet. It uses the bus and the API, and never opens a database.
 
 Starts: the bus, the driver and the agent; for a simulated host also its machine, for a real one the port that takes
 disks from other hosts.
@@ -50,13 +50,13 @@ def agent(
 
     if wrong := host_name_error(host):
         raise Refused("usage", wrong)
-    place = data or DEFAULT_DATA / "hosts" / host
-    settings = load(place, config, [*(overrides or []), *([] if cell is None else [f"compute.cell={cell}"])])
+    directory = data or DEFAULT_DATA / "hosts" / host
+    settings = load(directory, config, [*(overrides or []), *([] if cell is None else [f"compute.cell={cell}"])])
     need_bus(settings)
     if settings.simulated.shared_storage:
         text = "[simulated] shared_storage needs all its hosts in one process: use kilonova serve"
         raise Refused("bad_configuration", text)
-    run(_real_agent(host, place, settings) if driver == LIBVIRT else _agent(host, place, settings), settings)
+    run(_real_agent(host, directory, settings) if driver == LIBVIRT else _agent(host, directory, settings), settings)
 
 
 async def _agent(host: str, path: Path, settings: Settings) -> None:

@@ -84,7 +84,7 @@ async def answer(
     stopping: asyncio.Event,
     advice: str = "",
 ) -> None:
-    """HTTP until told to stop; the start has succeeded. `advice` is printed with the news that it is ready."""
+    """Serve HTTP until `stopping` is set. `advice` is printed with the message that it is ready."""
     from kilonova.api.app import make_app
     from kilonova.api.connections import Connections
     from kilonova.api.cors import with_cors

@@ -85,7 +85,7 @@ class PlacementService:
 
 
 def refuse_noauth(auth: str, listener: socket.socket) -> None:
-    """Whoever reaches such a port is an administrator if he says so."""
+    """Refuse noauth beyond loopback: any client of such a port can claim to be an administrator."""
     host = listener.getsockname()[0]
     if auth == NOAUTH and not ipaddress.ip_address(host).is_loopback:
         raise Refused(
@@ -132,7 +132,7 @@ async def _placement(path: Path, settings: Settings, listener: Listener, *, auth
 
 
 async def _roll(addresses: Mapping[str, str], witnesses: Mapping[str, str], *, may_begin: bool) -> Roll:
-    """Without control there is nobody who could say whose placement this is."""
+    """Return the roll. Without control it is unknown to which cloud this placement belongs."""
     from kilonova.store.roll import Roll, call_roll
 
     if "control" not in addresses:

@@ -1,4 +1,4 @@
-"""This machine as a host of the cloud: an agent with the libvirt driver, made from the settings."""
+"""This machine as a host of the cloud: an agent with the libvirt driver, by the settings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RealHost:
         self._ending: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
-        """Raise `Failed` if libvirtd does not answer: whoever starts a cloud by hand shall read it at once."""
+        """Raise `Failed` if libvirtd does not answer, so that an operator sees it at the start."""
         await self._driver.is_on("", 0)
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What a new cloud begins with: users, cells, flavors, images, networks, volume types; seeded once.
+"""The initial content of a cloud: users, cells, flavors, images, networks, volume types; seeded once.
 
 Safe to kill at any moment: the password of a first user is in its file before the transaction that seeds identity, so
 the next start finds it there and uses it.
@@ -61,7 +61,7 @@ async def seed_identity(identity: Identity, data: DataDirectory, *, admin_passwo
 
 
 async def known_passwords(identity: Identity, directory: Path, *, admin_password_file: str) -> dict[str, str]:
-    """Those that are known here and right, by user: another api process may have seeded, or somebody changed one."""
+    """Return the valid passwords known here, by user: another api process may have seeded, or one was changed."""
     from kilonova.services.identity.login import Which
     from kilonova.services.identity.projects import DEFAULT_DOMAIN
 
@@ -71,12 +71,12 @@ async def known_passwords(identity: Identity, directory: Path, *, admin_password
                 return password
         return None
 
-    found = await asyncio.gather(*(right_one(cloud, user) for cloud, user in CLOUDS.items()))
-    return {user: password for user, password in zip(CLOUDS.values(), found, strict=True) if password is not None}
+    passwords = await asyncio.gather(*(right_one(cloud, user) for cloud, user in CLOUDS.items()))
+    return {user: password for user, password in zip(CLOUDS.values(), passwords, strict=True) if password is not None}
 
 
 def _candidates(directory: Path, cloud: str, user: str, admin_password_file: str) -> Iterator[str]:
-    """Where the password may stand. One that was changed since the first start is in clouds.yaml, perhaps."""
+    """Yield the possible passwords. One that was changed since the first start is in clouds.yaml, perhaps."""
     is_given = bool(admin_password_file) and user == ADMIN
     tried = ""
     try:

@@ -1,4 +1,4 @@
-"""The services behind the HTTP handlers, made from the settings."""
+"""The services behind the HTTP handlers, by the settings."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def make_service(
     policy: Policy,
     backend: str = "",
 ) -> Service:
-    """What the HTTP handlers work with; the embedded services keep their records in the control database. `backend`:
-    whose volumes lie in this data directory."""
+    """Return the services of the HTTP handlers; the embedded ones store their records in control. `backend`: the id of
+    this data directory's volumes."""
     from kilonova.api.consoles.meeting import ConsoleMeeting
     from kilonova.api.service import Service
     from kilonova.quota.service import Quotas
@@ -79,7 +79,7 @@ def make_service(
 
 
 def make_policy(path: Path) -> Policy:
-    """Before anything is started: a policy.yaml that cannot be used is the only thing that is said then."""
+    """Load the policy before anything is started, so that an invalid policy.yaml is the only error shown."""
     from kilonova.policy.enforcer import Policy
 
     file = path / POLICY_NAME
@@ -115,7 +115,7 @@ def stores_of(service: Service) -> OpenStores:
 
 @contextlib.asynccontextmanager
 async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = ()) -> AsyncIterator[None]:
-    """While this lasts, the files of this data directory's volumes are made, copied and removed as records say, and
+    """While this lasts, the files of this data directory's volumes are created, copied and removed by the records, and
     served to hosts. `local`: hosts that are this machine."""
     from kilonova.services.volume.export_files import Listening
     from kilonova.services.volume.exports import Exports

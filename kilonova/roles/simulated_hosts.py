@@ -1,4 +1,4 @@
-"""Simulated hosts, made from the settings: their machines, drivers and agents."""
+"""Simulated hosts by the settings: their machines, drivers and agents."""
 
 from __future__ import annotations
 

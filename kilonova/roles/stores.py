@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 IMAGES_NAME = "images"
 VOLUMES_NAME = "volumes"
 CONDUCTOR_NAME = "conductor"  # its memory of marks
-OF_THE_CLOUD = "of the cloud"  # whose a directory is that every API has
+OF_THE_CLOUD = "of the cloud"  # the owner of a directory that every API has
 BACKEND_NAME = "volumes.id"
 MACHINES_NAME = "simulated.db"
 logger = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ def clouds_of(path: Path, settings: Settings, *, hosts: str = "") -> dict[str, s
     from kilonova.compute.memory import FILE_NAME, cloud_in
     from kilonova.store.badges import read_directory_badge
 
-    places = {IMAGES_NAME: images_folder(settings, path), VOLUMES_NAME: path / VOLUMES_NAME}
-    folders = {f"{name} directory {place}": place for name, place in places.items()}
+    directories = {IMAGES_NAME: images_folder(settings, path), VOLUMES_NAME: path / VOLUMES_NAME}
+    folders = {f"{name} directory {directory}": directory for name, directory in directories.items()}
     badges = {what: read_directory_badge(folder) for what, folder in folders.items()}
     clouds = {what: badge.cloud for what, badge in badges.items() if badge is not None}
     if hosts and (cloud := cloud_in(path / FILE_NAME)):
@@ -99,7 +99,7 @@ def claim_directories(stores: OpenStores, data: DataDirectory, settings: Setting
     from kilonova.store.badges import read_directory_badge
 
     badge = read_directory_badge(data.path / VOLUMES_NAME)
-    # the records name it: a lost file must not make the volumes somebody else's
+    # the records name it: after a lost file the volumes must have the same backend
     backend = data.secret(BACKEND_NAME, (lambda: badge.store) if badge is not None else Uuids().uuid)
     stores.roll.claim_directory(data.path / VOLUMES_NAME, VOLUMES_NAME, backend, store=backend)
     # One for all APIs: one that does not see the cloud's images is refused, instead of failing half of all downloads.
@@ -133,7 +133,7 @@ def images_folder(settings: Settings, path: Path) -> Path:
 
 
 def make_reserve(world: World, settings: Settings, path: Path) -> DiskReserve:
-    """Of the disks that this process writes to; databases of a fleet are on disks of their own."""
+    """Return the reserve of the disks that this process writes to; databases of a fleet are on other disks."""
     from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
 
     folders = {IMAGES: images_folder(settings, path), VOLUMES: path / VOLUMES_NAME}

@@ -1,6 +1,6 @@
-"""What the roles are wired from, made from the settings: world, engine, fence, sender, bus, seal.
+"""Factories for the roles, by the settings: world, engine, fence, sender, bus, seal.
 
-Only what a role needs is imported, and only when it is made. Further factories are beside this file by subject:
+Only what a role needs is imported, and only when it is created. Further factories are beside this file by subject:
 stores.py, services.py, simulated_hosts.py, real_host.py.
 """
 
@@ -89,7 +89,7 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(
         service_down_time=default.service_down_time,
         report_interval=default.report_interval,
-        # What was heard must be known well within the time after which silence counts.
+        # Heartbeats must be recorded well within the time after which silence counts.
         flush_seconds=min(Limits.flush_seconds, default.service_down_time / 8),
         max_attempts=settings.scheduler.max_attempts,
         unknown_wait=settings.scheduler.unknown_wait,

@@ -12,11 +12,11 @@ Values = Mapping[str, set[str]]
 
 
 def together(aggregates: Memberships) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = {}
     for aggregate in aggregates:
         for key, value in aggregate.metadata.items():
-            found.setdefault(key, set()).update(part.strip() for part in value.split(","))
-    return found
+            values.setdefault(key, set()).update(part.strip() for part in value.split(","))
+    return values
 
 
 def of_host(field: Field, at: int) -> dict[str, set[str]]:

@@ -47,8 +47,8 @@ def _capacity(field: Field, resource_class: str) -> Ints:
     columns = field.snapshot.classes.get(resource_class)
     if columns is None:
         return np.zeros(len(field), dtype=np.int64)
-    found: Ints = columns.table[CAPACITY, field.rows]
-    return found if field.all_known else np.where(field.known, found, 0)
+    capacities: Ints = columns.table[CAPACITY, field.rows]
+    return capacities if field.all_known else np.where(field.known, capacities, 0)
 
 
 def is_attribute(name: str) -> bool:
@@ -60,8 +60,8 @@ def judged(field: Field, path: Sequence[str], test: Test) -> Bools:
     name, *keys = path
     if name in NUMBERS and not keys:
         values, where = np.unique(NUMBERS[name](field), return_inverse=True)
-        found: Bools = np.array([test(value) for value in values.tolist()], dtype=np.bool_)[where]
-        return found
+        mask: Bools = np.array([test(value) for value in values.tolist()], dtype=np.bool_)[where]
+        return mask
     if name in OF_THE_MAKE:
         get = OF_THE_MAKE[name]
         passed = field.hosts.by_make(lambda hypervisor: _passes(_inside(get(hypervisor), keys), test))

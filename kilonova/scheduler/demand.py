@@ -14,12 +14,12 @@ NONE: Names = frozenset()
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # of the pre-filter
-    why: str  # said of a host that does not fulfil it
+    why: str  # shown for a host that does not fulfil it
     required: Names = NONE  # all of these traits
     forbidden: Names = NONE  # none of these
     member_of: Names | None = None  # one of these aggregates; of none, when it is empty
     outside: Names = NONE  # none of these aggregates
-    remedy: str = ""  # what would have to change; `{host}` stands for the host
+    remedy: str = ""  # what would have to change; `{host}` is replaced by the host
     about_state: bool = False
 
     def passes(self, field: Field) -> Bools:

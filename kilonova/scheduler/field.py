@@ -58,23 +58,23 @@ class Field:
 
     def only(self, name: str | None) -> Bools:
         """True for the one host of that name."""
-        found = self.none()
+        mask = self.none()
         if name is not None and name in self.hosts.index:
-            found[self.hosts.index[name]] = True
-        return found
+            mask[self.hosts.index[name]] = True
+        return mask
 
     def places(self, hosts: Sequence[int]) -> Bools:
         """True at these places."""
-        found = self.none()
-        found[hosts] = True
-        return found
+        mask = self.none()
+        mask[hosts] = True
+        return mask
 
     def gathered(self, truths: Bools) -> Bools:
         """A truth per place of the snapshot as one per host; False where placement does not know it."""
         if not len(truths):
             return self.none()
-        found: Bools = truths[self.rows]
-        return found if self.all_known else found & self.known
+        mask: Bools = truths[self.rows]
+        return mask if self.all_known else mask & self.known
 
     def of_providers(self, providers: Iterable[str]) -> Bools:
         """True for the hosts of these root providers."""
@@ -92,8 +92,8 @@ class Field:
         if columns is None:
             return self.none()
         if len(self) <= FEW:
-            found: Bools = columns.fits(amount, self.rows)
-            return found & self.known
+            mask: Bools = columns.fits(amount, self.rows)
+            return mask & self.known
         return self.gathered(columns.fits(amount, slice(self.snapshot.rows)))
 
     def free(self, resource_class: str, hosts: Ints | None = None) -> Ints:

@@ -23,29 +23,29 @@ TEXTS: dict[str, Callable[[str, str], bool]] = {
 }
 
 
-def matches(value: Any, asked: str) -> bool:
+def matches(value: Any, condition: str) -> bool:
     """Return whether the value meets the condition; False if they cannot be compared."""
-    words = asked.split()
-    if not words:
-        return str(value) == asked
-    first, rest = words[0], words[1:]
+    tokens = condition.split()
+    if not tokens:
+        return str(value) == condition
+    first, rest = tokens[0], tokens[1:]
     if first == "<or>":
-        return str(value) in [word for word in rest if word != "<or>"]
+        return str(value) in [token for token in rest if token != "<or>"]
     if first in ("<in>", "<all-in>"):
-        return all(_is_in(value, word) for word in rest if word != first) and bool(rest)
+        return all(_is_in(value, token) for token in rest if token != first) and bool(rest)
     if first in NUMBERS and len(rest) == 1:
         return _compared(NUMBERS[first], value, rest[0])
     if first in TEXTS and rest:
         return TEXTS[first](str(value), " ".join(rest))
-    return str(value) == asked
+    return str(value) == condition
 
 
-def _is_in(value: Any, word: str) -> bool:
-    return word in value if isinstance(value, list | tuple | set | dict) else word in str(value)
+def _is_in(value: Any, token: str) -> bool:
+    return token in value if isinstance(value, list | tuple | set | dict) else token in str(value)
 
 
-def _compared(compare: Callable[[float, float], bool], value: Any, word: str) -> bool:
+def _compared(compare: Callable[[float, float], bool], value: Any, number: str) -> bool:
     try:
-        return compare(float(value), float(word))
+        return compare(float(value), float(number))
     except (TypeError, ValueError):
         return False

@@ -1,4 +1,4 @@
-"""The hardware of hosts as the scheduler knows it, taken up again where it changed. It proposes; the host decides.
+"""The hardware of hosts as the scheduler knows it, read again where it changed. It proposes; the host decides.
 
 Hosts that are alike (the same machine, the same claims) are judged once: of ten thousand empty ones that is one."""
 
@@ -12,14 +12,14 @@ from itertools import count
 import msgspec
 import numpy as np
 
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit, free_cells
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, fit, free_cells
 from kilonova.domain.pci import free_devices
 from kilonova.domain.server import flavor_from
 from kilonova.placement.snapshot import Ints
 from kilonova.store.host_hardware import claim_from, claims_on, documents, versions
 from kilonova.world import Row, Store, Tx
 
-WISHES_KEPT = 64  # different ones; a cloud has few flavors that ask for hardware
+MOST_REQUESTS = 64  # distinct ones, cached; a cloud has few flavors that need hardware
 UNKNOWN = "the host has not reported its hardware yet"
 SPARE = 1000  # likenesses that no host has any more, before they are cleared away
 
@@ -29,11 +29,11 @@ class HardwareFacts:
     hardware: HostHardware
     claims: tuple[HostClaim, ...]
     free: tuple[int, ...]  # dedicated CPUs of each cell, the most first: what is cheap to look at
-    devices: int  # that nobody has
+    devices: int  # free ones
     likeness: int  # the same number: the same in everything above
 
 
-Judge = Callable[[HardwareFacts, HardwareWish], str | None]  # a sentence, or None when it fits
+Judge = Callable[[HardwareFacts, HardwareRequest], str | None]  # a sentence, or None when it fits
 
 
 class HardwareBook:
@@ -42,22 +42,22 @@ class HardwareBook:
         self._versions: dict[str, dict[str, int]] = {}  # by cell and host
         self._numbers = count()
         self._alike: dict[tuple[HostHardware, tuple[HostClaim, ...]], HardwareFacts] = {}
-        self._judged: dict[tuple[Judge, HardwareWish], dict[int, str | None]] = {}
+        self._judged: dict[tuple[Judge, HardwareRequest], dict[int, str | None]] = {}
 
     async def sync(self, store: Store) -> None:
         """Every host of a cell as it is now."""
         known = self._versions.get(store.name, {})
 
         async def body(tx: Tx) -> tuple[dict[str, int], dict[str, str], Sequence[Row]]:
-            found = await versions(tx)
-            changed = [host for host, version in found.items() if known.get(host) != version]
+            current = await versions(tx)
+            changed = [host for host, version in current.items() if known.get(host) != version]
             if not changed:
-                return found, {}, []
-            return found, dict(await documents(tx, changed)), await claims_on(tx, changed)
+                return current, {}, []
+            return current, dict(await documents(tx, changed)), await claims_on(tx, changed)
 
-        found, changed, rows = await store.read(body)
-        self._versions[store.name] = found
-        for host in known.keys() - found.keys():
+        current, changed, rows = await store.read(body)
+        self._versions[store.name] = current
+        for host in known.keys() - current.keys():
             self._facts.pop(host, None)
         by_host: dict[str, list[Row]] = {host: [] for host in changed}
         for row in rows:
@@ -85,26 +85,26 @@ class HardwareBook:
         same.__dict__ = self.__dict__ | {"_facts": dict(self._facts)}
         return same
 
-    def take(self, host: str, wish: HardwareWish) -> None:
+    def take(self, host: str, requested: HardwareRequest) -> None:
         """Take hardware on trial, as the host would."""
         facts = self._facts.get(host)
-        claim = fit(wish, facts.hardware, facts.claims) if facts is not None else ""
+        claim = fit(requested, facts.hardware, facts.claims) if facts is not None else ""
         if facts is not None and not isinstance(claim, str):
             self._facts[host] = self._facts_of(facts.hardware, (*facts.claims, claim))
 
-    def judging(self, judge: Judge, wish: HardwareWish) -> Callable[[str], str | None]:
+    def judging(self, judge: Judge, requested: HardwareRequest) -> Callable[[str], str | None]:
         """Return a function that judges a host, computed once for all that are alike."""
-        if (judge, wish) not in self._judged and len(self._judged) >= WISHES_KEPT:
+        if (judge, requested) not in self._judged and len(self._judged) >= MOST_REQUESTS:
             self._judged.pop(next(iter(self._judged)))
-        kept = self._judged.setdefault((judge, wish), {})
+        results = self._judged.setdefault((judge, requested), {})
 
         def judged(host: str) -> str | None:
             facts = self._facts.get(host)
             if facts is None:
                 return UNKNOWN
-            if facts.likeness not in kept:
-                kept[facts.likeness] = judge(facts, wish)
-            return kept[facts.likeness]
+            if facts.likeness not in results:
+                results[facts.likeness] = judge(facts, requested)
+            return results[facts.likeness]
 
         return judged
 
@@ -135,9 +135,9 @@ def _claims(hardware: HostHardware, rows: Sequence[Row]) -> tuple[HostClaim, ...
     """Return the claims of copies, and those expected of copies in the making: the host would fit them likewise."""
     claims: list[HostClaim] = [claim for row in rows if (claim := claim_from(row["claim"])) is not None]
     for row in rows:
-        wish = flavor_from(row["flavor"]).wish if row["claim"] is None else None
-        if wish is not None and wish.needs_claim:
-            expected = fit(wish, hardware, claims)
+        requested = flavor_from(row["flavor"]).wish if row["claim"] is None else None
+        if requested is not None and requested.needs_claim:
+            expected = fit(requested, hardware, claims)
             if not isinstance(expected, str):
                 claims.append(expected)
     return tuple(claims)

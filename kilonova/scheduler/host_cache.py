@@ -88,25 +88,25 @@ class HostCache:
         self.counts_servers = False  # from the first request on that asks for it
         self._looks_at_images = looks_at_images
         self._views: dict[str, dict[str, HostView]] = {}  # by cell
-        self._reported: dict[str, dict[str, float]] = {}  # by cell: when a host said what its view shows
-        self._found: dict[str, CellReading] = {}  # by cell: the last look
+        self._reported: dict[str, dict[str, float]] = {}  # by cell: when a host reported what its view shows
+        self._readings: dict[str, CellReading] = {}  # by cell: the last one
         self.hosts = Hosts()
 
     async def sync(self, cell: str) -> None:
         views = self._views.get(cell, {})
-        found = await self._stores.cell(cell).read(self._reading(cell))
-        fresh = {row["name"]: _view(cell, row) for row in found.reported}
+        reading = await self._stores.cell(cell).read(self._reading(cell))
+        fresh = {row["name"]: _view(cell, row) for row in reading.reported}
         changed = {name: view for name, view in fresh.items() if views.get(name) != view}
-        if len(views) + sum(name not in views for name in fresh) != found.number:  # some are gone: all anew
+        if len(views) + sum(name not in views for name in fresh) != reading.number:  # some are gone: load all again
             self._reported.pop(cell, None)
-            found = await self._stores.cell(cell).read(self._reading(cell))
-            views, changed = {}, {row["name"]: _view(cell, row) for row in found.reported}
-        self._reported.setdefault(cell, {}).update({row["name"]: row["reported_at"] for row in found.reported})
+            reading = await self._stores.cell(cell).read(self._reading(cell))
+            views, changed = {}, {row["name"]: _view(cell, row) for row in reading.reported}
+        self._reported.setdefault(cell, {}).update({row["name"]: row["reported_at"] for row in reading.reported})
         if changed or cell not in self._views or len(views | changed) != len(self._views[cell]):
             self._views[cell] = views | changed
             self._load()
-        self._found[cell] = found
-        self._tell(cell, found)
+        self._readings[cell] = reading
+        self._update_hosts(cell, reading)
 
     def name_hosts(self, cell: str, names: Sequence[str], snapshot: PlacementSnapshot) -> None:
         """Hosts of a cell that does not answer, as control and placement know them; the next `sync` replaces them."""
@@ -121,36 +121,36 @@ class HostCache:
 
     def _load(self) -> None:
         self.hosts.load({name: view for each in self._views.values() for name, view in each.items()})
-        for other, last in self._found.items():  # loading has made them all simply up
-            self._tell(other, last)
+        for other, last in self._readings.items():  # loading has marked them all as up
+            self._update_hosts(other, last)
 
-    def _tell(self, cell: str, found: CellReading) -> None:
-        kept = self.hosts
-        kept.set_odd(cell, found.odd)
-        kept.set_counts(kept.failed, cell, found.failed)
-        kept.set_counts(kept.busy, cell, found.busy)
+    def _update_hosts(self, cell: str, reading: CellReading) -> None:
+        hosts = self.hosts
+        hosts.set_odd(cell, reading.odd)
+        hosts.set_counts(hosts.failed, cell, reading.failed)
+        hosts.set_counts(hosts.busy, cell, reading.busy)
         if self.counts_servers:
-            kept.set_counts(kept.servers, cell, found.servers)
+            hosts.set_counts(hosts.servers, cell, reading.servers)
         if self._looks_at_images:
-            _count_images(kept, cell, found.images)
+            _count_images(hosts, cell, reading.images)
 
     def _reading(self, cell: str) -> Body[CellReading]:
         async def body(tx: Tx) -> CellReading:
             now = await tx.now()
             counted = await tx.one(_NUMBER)
-            found = CellReading(counted["number"] if counted is not None else 0, now)
+            reading = CellReading(counted["number"] if counted is not None else 0, now)
             seen = await observation(tx, now, self._down_after)
             for row in await tx.all(_UNUSUAL, silent_since=now - self._down_after):
                 state = judge(facts_of(row), seen, now, self._down_after)
                 if state.word != UP:
-                    found.odd[row["name"]] = Odd(state.word, state.sentence)
+                    reading.odd[row["name"]] = Odd(state.word, state.sentence)
                 if row["failed_builds"]:
-                    found.failed[row["name"]] = row["failed_builds"]
-            found.reported = await self._news(tx, cell)
-            found.busy = _counted(await tx.all(_BUSY, tasks=list(BUSY_TASKS)))
-            found.servers = _counted(await tx.all(_SERVERS)) if self.counts_servers else {}
-            found.images = await tx.all(_IMAGES) if self._looks_at_images else ()
-            return found
+                    reading.failed[row["name"]] = row["failed_builds"]
+            reading.reported = await self._news(tx, cell)
+            reading.busy = _counted(await tx.all(_BUSY, tasks=list(BUSY_TASKS)))
+            reading.servers = _counted(await tx.all(_SERVERS)) if self.counts_servers else {}
+            reading.images = await tx.all(_IMAGES) if self._looks_at_images else ()
+            return reading
 
         return body
 
@@ -159,7 +159,7 @@ class HostCache:
         known = self._reported.get(cell)
         if known is None:
             return await tx.all(_ALL)
-        said = await tx.all(_REPORTED, since=self._found[cell].at - LATE)
+        said = await tx.all(_REPORTED, since=self._readings[cell].at - LATE)
         names = [row["name"] for row in said if known.get(row["name"]) != row["reported_at"]]
         return await tx.all(_NAMED, names=names) if names else ()
 
@@ -173,11 +173,11 @@ def _view(cell: str, row: Row) -> HostView:
     return HostView(provider=row["provider_id"], cell=cell, hypervisor=hypervisor, address=row["address"] or "")
 
 
-def _count_images(kept: Hosts, cell: str, rows: Sequence[Row]) -> None:
-    for name in [name for name in kept.image_values if kept.views[kept.index[name]].cell == cell]:
-        del kept.image_values[name]
+def _count_images(hosts: Hosts, cell: str, rows: Sequence[Row]) -> None:
+    for name in [name for name in hosts.image_values if hosts.views[hosts.index[name]].cell == cell]:
+        del hosts.image_values[name]
     for row in rows:
-        if row["host"] in kept.index:
-            there = kept.image_values.setdefault(row["host"], {})
+        if row["host"] in hosts.index:
+            there = hosts.image_values.setdefault(row["host"], {})
             for pair in details_from(row["details"]).image_properties.items():
                 there[pair] = there.get(pair, 0) + 1

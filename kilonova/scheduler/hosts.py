@@ -1,4 +1,4 @@
-"""All hosts in memory, as columns that are kept between requests; only what changed is written.
+"""All hosts in memory, as columns that stay between requests; only changes are written.
 
 Most of what is known of a host hardly ever changes, and many hosts are alike: hosts of the same make (what their driver
 reports) and of the same kind (which aggregates they are in) share one object, judged once for all of them.
@@ -37,7 +37,7 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
     failed_builds: int = 0  # since the last one that worked
     servers: int = 0
     busy: int = 0  # servers that keep its disks or its network busy
-    devices: int = 0  # PCI devices that nobody has
+    devices: int = 0  # free PCI devices
 
 
 class Odd(NamedTuple):
@@ -48,25 +48,25 @@ class Odd(NamedTuple):
 
 
 class Alike(Generic[T]):
-    """The assignment of a few different things to hosts."""
+    """The assignment of a few distinct values to hosts."""
 
-    def __init__(self, things: Iterable[T]) -> None:
+    def __init__(self, values: Iterable[T]) -> None:
         numbers: dict[T, int] = {}
         self.number: NDArray[np.int32] = np.array(
-            [numbers.setdefault(thing, len(numbers)) for thing in things], dtype=np.int32
+            [numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int32
         )
-        self.things: list[T] = list(numbers)
+        self.values: list[T] = list(numbers)
 
     def __getitem__(self, at: int) -> T:
-        return self.things[int(self.number[at])]
+        return self.values[int(self.number[at])]
 
     def judged(self, judge: Callable[[T], bool]) -> Bools | None:
         """Return one boolean per host; None: all pass."""
-        truths = [judge(thing) for thing in self.things]
+        truths = [judge(value) for value in self.values]
         return None if all(truths) else np.array(truths, dtype=np.bool_)[self.number]
 
     def valued(self, value: Callable[[T], float]) -> NDArray[np.float64]:
-        return np.array([value(thing) for thing in self.things], dtype=np.float64)[self.number]
+        return np.array([value(distinct) for distinct in self.values], dtype=np.float64)[self.number]
 
 
 class AggregateSet(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class Hosts:
         self.index = {name: at for at, name in enumerate(self.names)}
         self.cells = Alike(view.cell for view in self.views)
         self.makes = Alike(_make(view.hypervisor) for view in self.views)
-        self.hypervisors = [msgspec.json.decode(make, type=Hypervisor) for make in self.makes.things]
+        self.hypervisors = [msgspec.json.decode(make, type=Hypervisor) for make in self.makes.values]
         self.odd = {at: Odd(v.state, v.state_sentence) for at, v in enumerate(self.views) if v.state != UP}
         self.up: Bools = np.array([view.state == UP for view in self.views], dtype=np.bool_)
         self.failed: Ints = np.array([view.failed_builds for view in self.views], dtype=np.int64)
@@ -116,11 +116,11 @@ class Hosts:
 
     def metric(self, name: str) -> Floats:
         """Return each host's measured value; NaN if it has none."""
-        found = self._metrics.get(name)
-        if found is None:
+        column = self._metrics.get(name)
+        if column is None:
             measured = [view.hypervisor.metrics.get(name, np.nan) for view in self.views]
-            found = self._metrics[name] = np.array(measured, dtype=np.float64)
-        return found
+            column = self._metrics[name] = np.array(measured, dtype=np.float64)
+        return column
 
     def hypervisor(self, at: int) -> Hypervisor:
         return self.hypervisors[int(self.makes.number[at])]
@@ -146,7 +146,7 @@ class Hosts:
 
     def set_odd(self, cell: str, odd: Mapping[str, Odd]) -> None:
         """The hosts of a cell that are not simply up; all its others are."""
-        number = self.cells.things.index(cell) if cell in self.cells.things else -1
+        number = self.cells.values.index(cell) if cell in self.cells.values else -1
         for at in [at for at in self.odd if self.cells.number[at] == number and self.names[at] not in odd]:
             del self.odd[at]
             self.up[at] = True
@@ -155,20 +155,20 @@ class Hosts:
             self.up[self.index[name]] = False
 
     def set_counts(self, column: Ints, cell: str, counts: Mapping[str, int]) -> None:
-        """`column` is one of failed, servers and busy; who is not named has none."""
-        if cell in self.cells.things:
-            column[self.cells.number == self.cells.things.index(cell)] = 0
+        """`column` is one of failed, servers and busy; a host that is not in `counts` has none."""
+        if cell in self.cells.values:
+            column[self.cells.number == self.cells.values.index(cell)] = 0
         for name in counts.keys() & self.index.keys():
             column[self.index[name]] = counts[name]
 
     def rows(self, snapshot: PlacementSnapshot) -> Ints:
         """The place of each host's provider in the snapshot; -1: placement does not know it."""
-        of, layout, kept = self._rows
+        of, layout, rows = self._rows
         if of is not snapshot or layout != snapshot.layout:
             places = snapshot.index
-            kept = np.array([places.get(view.provider, -1) for view in self.views], dtype=np.int64)
-            self._rows = (snapshot, snapshot.layout, kept)
-        return kept
+            rows = np.array([places.get(view.provider, -1) for view in self.views], dtype=np.int64)
+            self._rows = (snapshot, snapshot.layout, rows)
+        return rows
 
     def copied(self) -> Hosts:
         """Return a copy that does not change while this one follows the cells."""

@@ -61,7 +61,7 @@ def judge_in_place(
 def _decision(request: ResourceRequest, field: Field, matrix: Matrix, at: int | None) -> Decision:
     fits = at is not None and bool(matrix.fits[at])
     seen = [] if at is None else [at]
-    remedies = [] if fits else [remedy_for(matrix, place) for place in seen]
+    remedies = [] if fits else [remedy_for(matrix, seen_at) for seen_at in seen]
     return Decision(
         request=request,
         considered=len(seen),
@@ -102,8 +102,8 @@ def _traits_stage(field: Field, at: int, needs: ImageNeeds, held: Held) -> Stage
     """Return the stage for traits of the providers that the server has allocations of; the host's others do not serve
     it."""
     snapshot = field.snapshot
-    places = [snapshot.index[uuid] for uuid in held if uuid in snapshot.index] or [int(field.rows[at])]
-    has = {trait for place in places if place >= 0 for trait in snapshot.traits[place]}
+    positions = [snapshot.index[uuid] for uuid in held if uuid in snapshot.index] or [int(field.rows[at])]
+    has = {trait for position in positions if position >= 0 for trait in snapshot.traits[position]}
     missing, forbidden = sorted(needs.traits - has), sorted(needs.traits & needs.forbidden)
     against = [f"lacks {name}" for name in missing]
     against += [f"the image requires {name}, which the flavor forbids" for name in forbidden]

@@ -39,16 +39,16 @@ class Matrix:
         self.stages: list[Stage] = []
         self.fits: Bools = field.all() if field.here is None else field.here.copy()
         self.may_fit: Bools = self.fits.copy()  # these, and those that are unknown
-        self._told: Bools | None = None  # hosts whose state some stage has spoken against
+        self._bad_state: Bools | None = None  # hosts that some stage has rejected for their state
 
     def add(self, stage: Stage) -> None:
         if stage.mask is not None:
             self.may_fit &= stage.mask if stage.unknown is None else stage.mask | stage.unknown
         if stage.about_state and stage.mask is not None:
-            told = self._told
-            self._told = ~stage.mask if told is None else told | ~stage.mask
+            bad_state = self._bad_state
+            self._bad_state = ~stage.mask if bad_state is None else bad_state | ~stage.mask
             self.fits &= stage.mask
-            stage = stage if told is None else stage._replace(mask=stage.mask | told)
+            stage = stage if bad_state is None else stage._replace(mask=stage.mask | bad_state)
         self.stages.append(stage)
         if stage.mask is not None:
             self.fits &= stage.mask
@@ -70,11 +70,11 @@ class Matrix:
 
     def failures(self, hosts: Ints) -> Ints:
         """Return how many stages reject each of these hosts."""
-        found: Ints = np.zeros(len(hosts), dtype=np.int64)
+        counts: Ints = np.zeros(len(hosts), dtype=np.int64)
         for stage in self.stages:
             if stage.mask is not None:
-                found += ~stage.mask[hosts]
-        return found
+                counts += ~stage.mask[hosts]
+        return counts
 
     def nearest(self, offers: Offers, limit: int | None) -> list[int]:
         """Hosts that do not fit, nearest first: rejected by the fewest stages, then lacking the least."""
@@ -88,8 +88,8 @@ class Matrix:
         if limit is not None and limit < len(rejected):
             near = _least(distance, limit)
             rejected, distance = rejected[near], distance[near]
-        found: list[int] = rejected[np.argsort(distance, kind="stable")].tolist()
-        return found
+        ordered: list[int] = rejected[np.argsort(distance, kind="stable")].tolist()
+        return ordered
 
     def rejections(self, at: int) -> list[Stage]:
         return [stage for stage in self.stages if not stage.passes(at)]
@@ -110,8 +110,8 @@ def _least(distance: Floats, count: int) -> Ints:
     result."""
     last = np.partition(distance, count - 1)[count - 1]
     nearer, equal = np.flatnonzero(distance < last), np.flatnonzero(distance == last)
-    found: Ints = np.sort(np.concatenate([nearer, equal[: count - len(nearer)]]))
-    return found
+    positions: Ints = np.sort(np.concatenate([nearer, equal[: count - len(nearer)]]))
+    return positions
 
 
 def capacity_stage(offers: Offers) -> Stage:
@@ -119,10 +119,10 @@ def capacity_stage(offers: Offers) -> Stage:
 
 
 def _more(offers: Offers, at: int) -> str | None:
-    words = {"VCPU": "more VCPU", "MEMORY_MB": "MB more memory", "DISK_GB": "GB more disk"}
+    units = {"VCPU": "more VCPU", "MEMORY_MB": "MB more memory", "DISK_GB": "GB more disk"}
     host, lacking = offers.field.names[at], offers.lacking(at)
-    room = [f"{amount} {words.get(name, f'more {name}')}" for name, amount in lacking.items()]
+    room = [f"{amount} {units.get(name, f'more {name}')}" for name, amount in lacking.items()]
     missing, unwanted = offers.wrong_traits(at)
-    told = [f"{' and '.join(room)} free on {host}"] if room else []
-    told += [f"{host} with trait {name}" for name in missing] + [f"{host} without trait {name}" for name in unwanted]
-    return ", and ".join(told) or None
+    changes = [f"{' and '.join(room)} free on {host}"] if room else []
+    changes += [f"{host} with trait {name}" for name in missing] + [f"{host} without trait {name}" for name in unwanted]
+    return ", and ".join(changes) or None

@@ -21,10 +21,10 @@ def smallest_changes(matrix: Matrix, offers: Offers, largest: str) -> tuple[str,
     near = matrix.nearest(offers, LOOKED_AT)
     if not near:
         return ("a host",) if not matrix.field.considered else ()
-    found = dict.fromkeys(filter(None, (remedy_for(matrix, at) for at in near)))
+    remedies = dict.fromkeys(filter(None, (remedy_for(matrix, at) for at in near)))
     if largest:
-        found = dict.fromkeys([*list(found)[:1], largest, *list(found)[1:]])
-    return tuple(list(found)[:MOST])
+        remedies = dict.fromkeys([*list(remedies)[:1], largest, *list(remedies)[1:]])
+    return tuple(list(remedies)[:MOST])
 
 
 def remedy_for(matrix: Matrix, at: int) -> str | None:

@@ -1,7 +1,7 @@
 """The request of a flavor and an image to placement: resources, traits and their groups. A pure function.
 
 Plain sizes go into the group without a suffix. Extra specs change them: `resources[$S]:CLASS=N` replaces or adds (0
-takes away), `trait[$S]:NAME=required|forbidden`, `group_policy=none|isolate`; some `hw:` keys stand for both.
+takes away), `trait[$S]:NAME=required|forbidden`, `group_policy=none|isolate`; some `hw:` keys mean both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Items = tuple[tuple[str, V], ...]
 
 
 def needs_of(flavor: Flavor, image: Mapping[str, str], *, volume_backed: bool = False) -> CandidateQuery:
-    """The same flavor asked again is answered from memory: servers have few different ones."""
+    """Return the query for a flavor and an image, cached: servers have few distinct flavors."""
     amounts = flavor.resources() | {DISK_GB: _disk(flavor, volume_backed)}
     threads = flavor.wish.rules.thread_policy if flavor.wish is not None else ""
     properties = {key: str(value) for key, value in image.items()}
@@ -53,11 +53,11 @@ def _needs(amounts: Items[int], threads: str, specs: Items[str], image: Items[st
     if threads in THREADS:
         (required if THREADS[threads] == REQUIRED else forbidden)[""].add(HYPERTHREADING)
     for key, value in specs:
-        if found := RESOURCES.match(key):
-            resources.setdefault(found[1] or "", {})[found[2]] = int(value) if value.isdigit() else 0
-        elif found := TRAIT.match(key):
+        if match := RESOURCES.match(key):
+            resources.setdefault(match[1] or "", {})[match[2]] = int(value) if value.isdigit() else 0
+        elif match := TRAIT.match(key):
             wanted = required if value == REQUIRED else forbidden if value == FORBIDDEN else {}
-            wanted.setdefault(found[1] or "", set()).add(found[2])
+            wanted.setdefault(match[1] or "", set()).add(match[2])
     required[""] |= {key[len("trait:") :] for key, value in image if key.startswith("trait:") and value == REQUIRED}
     suffixes = ["", *sorted((resources.keys() | required.keys() | forbidden.keys()) - {""})]
     groups = (_group(name, resources, required, forbidden) for name in suffixes)

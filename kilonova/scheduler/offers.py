@@ -1,7 +1,7 @@
 """The hosts that can meet a request, with their allocations: the last stage, by the same search as placement's API.
 
 A host whose tree is one provider is judged by its own numbers, all such hosts at once. One with nested or sharing
-providers is searched, and only if nothing else speaks against it: that is the only part that costs time per host.
+providers is searched, and only if no other stage rejects the host: that is the only part that costs time per host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Allocations = dict[str, dict[str, int]]  # by provider: class → amount
 
 class Offers:
     def __init__(self, field: Field, query: CandidateQuery, *, among: Bools, limit: int | None) -> None:
-        """`among`: hosts that nothing else speaks against. `limit`: of trees that are searched with success."""
+        """`among`: hosts that no other stage rejects. `limit`: of trees that are searched with success."""
         self.field, self.query = field, query
         self._among: Bools = among.copy()  # the caller narrows it down afterwards
         self._group = query.groups[0] if query.groups and not query.groups[0].suffix else Group()
@@ -56,9 +56,9 @@ class Offers:
         roots[field.rows[hosts]] = True
         handled = standing_alone(snapshot, self.query)
         for root, candidates in in_trees(snapshot, self.query, roots, handled):
-            found = next(candidates, None)
-            if found is not None:
-                self._trees[host_of[root]] = found
+            candidate = next(candidates, None)
+            if candidate is not None:
+                self._trees[host_of[root]] = candidate
                 self.fits[host_of[root]] = True
             if limit is not None and len(self._trees) >= limit:
                 return
@@ -69,15 +69,15 @@ class Offers:
         if tree is None:
             return {self.field.provider(at): dict(self._group.resources)}
         uuids = self.field.snapshot.uuids
-        return {uuids[place]: dict(resources) for place, resources in tree.allocations.items()}
+        return {uuids[position]: dict(resources) for position, resources in tree.allocations.items()}
 
     def mappings(self, at: int) -> dict[str, list[str]]:
         """Return the providers of each group with a suffix."""
         tree = self._trees.get(at)
         uuids = self.field.snapshot.uuids
         return {
-            suffix: [uuids[place] for place in places]
-            for suffix, places in (tree.mappings if tree is not None else {}).items()
+            suffix: [uuids[position] for position in positions]
+            for suffix, positions in (tree.mappings if tree is not None else {}).items()
             if suffix
         }
 
@@ -123,10 +123,10 @@ class Offers:
         return "; ".join(lacking or numbers) or "needs nothing"
 
     def _sentence_of_tree(self, at: int) -> str:
-        asked = "; ".join(filter(None, (_told(group) for group in self.query.groups)))
+        needed = "; ".join(filter(None, (_group_text(group) for group in self.query.groups)))
         if at in self._trees:
-            return f"needs {asked}: given by {len(self._trees[at].allocations)} of its providers"
-        return f"needs {asked}: {'not looked at' if self.fits[at] else 'no providers of its tree give that together'}"
+            return f"needs {needed}: given by {len(self._trees[at].allocations)} of its providers"
+        return f"needs {needed}: {'not looked at' if self.fits[at] else 'no providers of its tree give that together'}"
 
     def _free(self, resource_class: str, at: int) -> int:
         capacity, used, *_ = self.field.numbers(resource_class, at)
@@ -155,7 +155,7 @@ def _unit(resource_class: str) -> str:
     return UNITS.get(resource_class, resource_class)
 
 
-def _told(group: Group) -> str:
+def _group_text(group: Group) -> str:
     parts = [f"{amount} {_unit(name)}" for name, amount in group.resources.items()]
     parts += [next(iter(names)) for names in group.required] + [f"no {name}" for name in sorted(group.forbidden)]
     return ", ".join(parts) + (f" (group {group.suffix})" if group.suffix and parts else "")

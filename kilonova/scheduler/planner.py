@@ -2,7 +2,7 @@
 
 A pure function: the same filters, weighers and search for room as for a single server (select.py), each server seeing
 what those before it take. Requests that are equal share one judgement of all hosts; after each server only its host is
-judged again. `seats` is an iterator, so that a large plan may be made in pieces.
+judged again. `seats` is an iterator, so that a large plan may be computed in pieces.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def in_order(requests: Sequence[ResourceRequest], ranks: Mapping[str, int]) -> l
 
 def _difficulty(request: ResourceRequest) -> tuple[int, int, int, int, bytes]:
     flavor = request.flavor
-    free = request.group is None and request.wish is None and not request.hints
+    free = request.group is None and request.hardware is None and not request.hints
     return int(free), -flavor.memory_mb, -flavor.vcpus, -flavor.disk_gb, _shape(request)
 
 
@@ -133,7 +133,7 @@ class Planner:
     def _seat(self, standing: _Standing, request: ResourceRequest, planned: set[str]) -> ServerPlacement:
         at, choice, rule = standing.best()
         after = [server for server in sorted(named_by(request)) if server in planned and server in self._moved]
-        if request.wish is not None:  # how hardware is divided depends on who comes first
+        if request.hardware is not None:  # how hardware is divided depends on which server is first
             earlier = self._with_hardware.get(choice.host)
             after += [earlier] if earlier else []
             self._with_hardware[choice.host] = request.server
@@ -171,7 +171,7 @@ class Planner:
 
 
 class _Standing:
-    """The hosts that fit requests of one shape, kept up to date while they are filled."""
+    """The hosts that fit requests of one shape, updated while they are filled."""
 
     def __init__(self, planner: Planner, request: ResourceRequest) -> None:
         self._planner, self._request = planner, request
@@ -204,11 +204,11 @@ class _Standing:
     def best(self) -> tuple[int, Choice, str]:
         planner, selector = self._planner, self._planner.selector
         weights, fitting = self._scales.weights(), self._scales.hosts
-        (place,) = selector.take(self._field, fitting, weights.total, planner.random, 0)
-        at = int(fitting[place])
+        (position,) = selector.take(self._field, fitting, weights.total, planner.random, 0)
+        at = int(fitting[position])
         field, offers = self._judged_again.get(at, (self._field, self._offers))
-        choice = choice_of(field, offers, at if field is self._field else 0, weights, place)
-        return at, choice, selector.rule(weights.total, place)
+        choice = choice_of(field, offers, at if field is self._field else 0, weights, position)
+        return at, choice, selector.rule(weights.total, position)
 
     def took(self, at: int) -> None:
         """A server has gone to this host."""
@@ -222,9 +222,9 @@ class _Standing:
         self._field.around = planner.around(self._request)
         field = planner.field(self._request, planner.hosts.only(at))
         matrix, offers = planner.selector.judge(field, self._request)
-        place = int(np.searchsorted(self._scales.hosts, at))
+        position = int(np.searchsorted(self._scales.hosts, at))
         if matrix.fits[0]:
             self._judged_again[at] = (field, offers)
-            self._scales.weigh_again(place)
+            self._scales.weigh_again(position)
         else:
-            self._scales.drop(place)
+            self._scales.drop(position)

@@ -19,10 +19,10 @@ from kilonova.scheduler.surroundings import Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
 from kilonova.world import Clock
 
-# Seconds. A claim follows its decision within milliseconds, under heavy load within a second or two. One that has not
-# come by then never will, or not from here: its operation was cancelled, superseded, or taken over by another process.
+# Seconds. A claim follows its decision within milliseconds, under heavy load within a second or two. One that did not
+# arrive by then never will, or not from here: its operation was cancelled, superseded or taken over by another process.
 # Until then its host only looks a little fuller than it is.
-KEPT_FOR = 10.0
+EXPIRES_AFTER = 10.0
 LATELY = 1000  # that have ended; more than end while one decision reads
 
 
@@ -37,29 +37,29 @@ class Promises:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: dict[str, Promise] = {}
+        self._promises: dict[str, Promise] = {}
         self._ended: deque[Promise] = deque(maxlen=LATELY)
         self.ends = 0  # so far
 
     def make(self, decisions: Iterable[Decision]) -> None:
         """A server that is decided on again has the newest only."""
-        until = self._clock.monotonic() + KEPT_FOR
+        until = self._clock.monotonic() + EXPIRES_AFTER
         for decision in decisions:
             assert decision.chosen is not None
-            self._kept[decision.request.server] = Promise(decision.request, decision.chosen, until)
+            self._promises[decision.request.server] = Promise(decision.request, decision.chosen, until)
 
     def end(self, servers: Iterable[str]) -> None:
-        """Claimed, and so in the books, or refused."""
+        """End the promises of servers that have claimed, and so are in the books, or were refused."""
         for server in servers:
-            promise = self._kept.pop(server, None)
+            promise = self._promises.pop(server, None)
             if promise is not None:
                 self._ended.append(promise)
                 self.ends += 1
 
     def outstanding(self) -> dict[str, Promise]:
         now = self._clock.monotonic()
-        self._kept = {server: promise for server, promise in self._kept.items() if promise.until > now}
-        return dict(self._kept)
+        self._promises = {server: promise for server, promise in self._promises.items() if promise.until > now}
+        return dict(self._promises)
 
     def since(self, ends: int) -> dict[str, Promise]:
         """Return the outstanding promises, and those that ended after the first `ends`: what was read meanwhile may be
@@ -107,12 +107,12 @@ def fill(snapshot: PlacementSnapshot, hosts: Hosts, choices: Sequence[Choice]) -
     used: dict[str, dict[int, int]] = {}
     for choice in choices:
         for provider, resources in choice.allocations.items():
-            place = snapshot.index.get(provider)
-            if place is None:
+            position = snapshot.index.get(provider)
+            if position is None:
                 continue
             for name, amount in resources.items():
                 of_class = used.setdefault(name, {})
-                of_class[place] = of_class.get(place, 0) + amount
+                of_class[position] = of_class.get(position, 0) + amount
     names = Counter(choice.host for choice in choices)
     hosts.unclaimed.update(names)
     there = {hosts.index[name]: count for name, count in names.items() if name in hosts.index}
@@ -123,8 +123,8 @@ def fill(snapshot: PlacementSnapshot, hosts: Hosts, choices: Sequence[Choice]) -
 
 def take_hardware(hosts: Hosts, choice: Choice, request: ResourceRequest) -> None:
     """Take the hardware from `hosts`, which must have its own copy: this cannot be taken back."""
-    if request.wish is not None:
-        hosts.hardware.take(choice.host, request.wish)
+    if request.hardware is not None:
+        hosts.hardware.take(choice.host, request.hardware)
 
 
 def joined(around: Surroundings, request: ResourceRequest, promises: Iterable[Promise]) -> Surroundings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.hardware import HardwareWish
+from kilonova.domain.hardware import HardwareRequest
 from kilonova.domain.server import Flavor
 from kilonova.placement.candidates import CandidateQuery
 from kilonova.placement.groups import GroupRule
@@ -34,7 +34,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     excluded: dict[str, str] = {}  # host: why not
     wanted_host: str | None = None  # no other will do, and it must pass every filter
     preferred_host: str = ""  # taken if it fits, whatever it weighs: an earlier plan chose it
-    forced_host: str | None = None  # no other will do, and only placement is asked
+    forced_host: str | None = None  # the only host considered, and only placement is checked
     group: GroupRule | None = None  # the scheduler proposes by it, the claim keeps it
     from_cell: str = ""  # of a server that may move to another one
     home: str = ""  # the cell of a server that may not
@@ -44,7 +44,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
         return msgspec.structs.replace(self, excluded={**self.excluded, host: why})
 
     @property
-    def wish(self) -> HardwareWish | None:
+    def hardware(self) -> HardwareRequest | None:
         """The request for CPUs, cells, pages and devices; None: any will do."""
         return self.flavor.wish if self.flavor.wish is not None and self.flavor.wish.needs_claim else None
 

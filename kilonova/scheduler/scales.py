@@ -23,14 +23,14 @@ class Weights:
         self.total += share
         self._shares.append((weigher, share))
 
-    def of(self, place: int) -> dict[str, float]:
+    def of(self, position: int) -> dict[str, float]:
         """Return the shares of one host by weigher, without weighers for which all hosts are equal."""
-        return {weigher: round(float(share[place]), 6) + 0.0 for weigher, share in self._shares}  # + 0.0: no -0.0
+        return {weigher: round(float(share[position]), 6) + 0.0 for weigher, share in self._shares}  # + 0.0: no -0.0
 
 
 class Scales:
     """The values of all weighers for the hosts that fit: a full host does not change the weights of the others. They
-    are kept while hosts are filled one after the other. A weigher runs unless its multiplier is 0 for every host."""
+    stay while hosts are filled one after the other. A weigher runs unless its multiplier is 0 for every host."""
 
     def __init__(self, settings: Settings, field: Field, request: ResourceRequest, hosts: Ints) -> None:
         self._settings, self._field, self.request, self.hosts = settings, field, request, hosts
@@ -50,24 +50,24 @@ class Scales:
                 weights.add(weigher.name, weigher.multipliers(everyone) * shares)
         return weights
 
-    def weigh_again(self, place: int) -> None:
+    def weigh_again(self, position: int) -> None:
         """Update the values of the host at this place of `hosts`: it has got a server."""
-        one, everyone = self._weighed(self.hosts[place : place + 1]), self._weighed(self.hosts)
+        one, everyone = self._weighed(self.hosts[position : position + 1]), self._weighed(self.hosts)
         for number, weigher in enumerate(self._weighers):
-            kept = self._values[number]
+            values = self._values[number]
             value = weigher.values(one) if weigher.is_local else None
-            if kept is not None and value is not None:
-                kept[place] = value[0]
+            if values is not None and value is not None:
+                values[position] = value[0]
             elif not weigher.is_local or value is not None:  # depends on other hosts, or hosts are not equal any more
                 self._values[number] = _values(weigher, everyone)
 
-    def drop(self, place: int) -> None:
+    def drop(self, position: int) -> None:
         """Remove the host at this place of `hosts`: it does not fit any more."""
-        self.hosts = np.delete(self.hosts, place)
+        self.hosts = np.delete(self.hosts, position)
         everyone = self._weighed(self.hosts)
         for number, (weigher, values) in enumerate(zip(self._weighers, self._values, strict=True)):
             if values is not None:
-                self._values[number] = np.delete(values, place) if weigher.is_local else _values(weigher, everyone)
+                self._values[number] = np.delete(values, position) if weigher.is_local else _values(weigher, everyone)
 
     def _weighed(self, hosts: Ints) -> WeighedHosts:
         return WeighedHosts(self._settings, self._field, self.request, hosts)

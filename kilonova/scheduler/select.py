@@ -48,11 +48,11 @@ class Selector:
         self._filters = enabled(settings)
 
     def counts_servers(self, request: ResourceRequest, hosts: Hosts) -> bool:
-        """Somebody asks how many servers each host has: that is not read for nothing."""
+        """Return whether a filter, weigher or query needs each host's number of servers, which is costly to read."""
         by_weight = any(NUM_INSTANCES in one.metadata for one in hosts.aggregates.values())
-        in_words = any(COUNTED in text for text in (*request.flavor.extra_specs, *request.hints.get("query", ())))
+        by_query = any(COUNTED in text for text in (*request.flavor.extra_specs, *request.hints.get("query", ())))
         asks = any(filter_.name in COUNTING for filter_ in self._filters)
-        return asks or by_weight or in_words or bool(self.settings.filter_scheduler.num_instances_weight_multiplier)
+        return asks or by_weight or by_query or bool(self.settings.filter_scheduler.num_instances_weight_multiplier)
 
     def select(
         self,
@@ -73,12 +73,12 @@ class Selector:
         matrix, offers = self.judge(field, request, hoping=hoping)
         fitting: Ints = np.flatnonzero(matrix.fits)
         weights = self.scales(field, request, fitting).weights()
-        places = self.take(field, fitting, weights.total, random, alternates)
+        positions = self.take(field, fitting, weights.total, random, alternates)
         preferred = _preferred(field, fitting, request)
         if preferred is not None:
-            places = [preferred, *(place for place in places if place != preferred)][: 1 + alternates]
-        taken = [int(fitting[place]) for place in places]
-        choices = [choice_of(field, offers, int(fitting[place]), weights, place) for place in places]
+            positions = [preferred, *(position for position in positions if position != preferred)][: 1 + alternates]
+        taken = [int(fitting[position]) for position in positions]
+        choices = [choice_of(field, offers, int(fitting[position]), weights, position) for position in positions]
         whole = not choices and field.considered <= WHOLE_MATRIX
         others = matrix.nearest(offers, None if whole else NEAREST)
         largest = "" if choices else largest_flavor(matrix, offers, request)
@@ -93,7 +93,7 @@ class Selector:
             complete=len(taken) + len(others) == field.considered,
             changes=() if choices else smallest_changes(matrix, offers, largest),
             unclaimed=_unclaimed(field, [*taken, *others]),
-            rule=_PREFERRED if preferred is not None else self.rule(weights.total, places[0]) if places else "",
+            rule=_PREFERRED if preferred is not None else self.rule(weights.total, positions[0]) if positions else "",
             missed="" if preferred is not None else _missed(matrix, request),
             shortage="" if choices else offers.shortage(),
             largest=largest,
@@ -137,7 +137,7 @@ class Selector:
         return matrix
 
     def _limit(self, request: ResourceRequest) -> int | None:
-        """Neighbours must be found wherever they are."""
+        """Return how many trees to search; None: all, if the request names neighbours, which may be anywhere."""
         unlimited = request.group is not None or any(request.hints.get(name) for name in NEIGHBOURS)
         return None if unlimited else self.settings.scheduler.max_placement_results
 
@@ -145,7 +145,7 @@ class Selector:
         """Places in `fitting`: the chosen, then its alternates, best first; equals in the order of their names."""
         options = self.settings.filter_scheduler
         subset = options.host_subset_size
-        order = _best(weights, subset + alternates, len(weights) if len(field.hosts.cells.things) > 1 else 0)
+        order = _best(weights, subset + alternates, len(weights) if len(field.hosts.cells.values) > 1 else 0)
         if not order:
             return []
         if options.shuffle_best_same_weighed_hosts:
@@ -175,8 +175,8 @@ def _best(weights: Floats, count: int, at_least: int) -> list[int]:
     """The heaviest, and all that weigh as much as the last of them; sorting them all would cost more than the rest."""
     count = max(count, at_least)
     if count >= len(weights):
-        found: list[int] = np.argsort(-weights, kind="stable").tolist()
-        return found
+        heaviest: list[int] = np.argsort(-weights, kind="stable").tolist()
+        return heaviest
     least = np.partition(weights, len(weights) - count)[len(weights) - count] if count > 1 else weights.max()
     near = np.flatnonzero(weights >= least)
     ordered: list[int] = near[np.argsort(-weights[near], kind="stable")].tolist()
@@ -189,18 +189,18 @@ def _shuffled(order: Sequence[int], weights: Floats, random: random.Random, coun
     return [*random.sample(best, len(best)), *order[len(best) :]]
 
 
-def choice_of(field: Field, offers: Offers, at: int, weights: Weights, place: int) -> Choice:
+def choice_of(field: Field, offers: Offers, at: int, weights: Weights, position: int) -> Choice:
     allocations, snapshot, view = offers.allocations(at), field.snapshot, field.hosts.views[at]
     others = {uuid: snapshot.names[snapshot.index[uuid]] for uuid in allocations if uuid != view.provider}
     return Choice(
         host=field.names[at],
         provider=view.provider,
-        weight=round(float(weights.total[place]), 6),
+        weight=round(float(weights.total[position]), 6),
         cell=view.cell,
         allocations=allocations,
         names=others,
         mappings=offers.mappings(at),
-        weights=weights.of(place),
+        weights=weights.of(position),
     )
 
 
@@ -208,8 +208,8 @@ def _preferred(field: Field, fitting: Ints, request: ResourceRequest) -> int | N
     """The place in `fitting` of the host that an earlier plan chose for the server; None: there is none, or it does not
     fit now."""
     at = field.hosts.index.get(request.preferred_host, -1)
-    place = int(np.searchsorted(fitting, at)) if at >= 0 else len(fitting)
-    return place if place < len(fitting) and fitting[place] == at else None
+    position = int(np.searchsorted(fitting, at)) if at >= 0 else len(fitting)
+    return position if position < len(fitting) and fitting[position] == at else None
 
 
 def _missed(matrix: Matrix, request: ResourceRequest) -> str:
@@ -222,9 +222,9 @@ def _missed(matrix: Matrix, request: ResourceRequest) -> str:
     return f"{host} was planned: {'; '.join(reasons) or 'it is not considered now'}"
 
 
-def _unclaimed(field: Field, told_of: Sequence[int]) -> dict[str, int]:
+def _unclaimed(field: Field, hosts: Sequence[int]) -> dict[str, int]:
     counts = field.hosts.unclaimed
-    names = (field.names[at] for at in told_of) if counts else ()
+    names = (field.names[at] for at in hosts) if counts else ()
     return {name: counts[name] for name in names if counts[name]}
 
 
@@ -253,7 +253,7 @@ def select_many(
     that has no host: the caller ensures all or nothing. No server's alternate is another one's choice."""
     names = {name for request in requests for group in request.needs().groups for name in group.resources}
     trial, filled = snapshot.with_own_use(names), hosts.filled()
-    made: list[Decision] = []
+    decisions: list[Decision] = []
     for request in requests:
         decision = selector.select(
             trial,
@@ -266,15 +266,15 @@ def select_many(
             alternates=alternates + len(requests) - 1,
             hoping=hoping,
         )
-        made.append(decision)
+        decisions.append(decision)
         if decision.chosen is None:
-            return made
+            return decisions
         fill(trial, filled, [decision.chosen])
         take_hardware(filled, decision.chosen, request)
         if request.group is not None:
             around = around.joined_by(decision.chosen.provider, request.server)
-    chosen = {decision.chosen.host for decision in made if decision.chosen}
-    return [_with_alternates(decision, chosen, alternates) for decision in made]
+    chosen = {decision.chosen.host for decision in decisions if decision.chosen}
+    return [_with_alternates(decision, chosen, alternates) for decision in decisions]
 
 
 def _with_alternates(decision: Decision, taken: set[str], alternates: int) -> Decision:

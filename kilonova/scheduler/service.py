@@ -1,7 +1,7 @@
 """The scheduler of one process: a snapshot brought up to date per request, hosts as their cells know them.
 
 It may propose from what it remembers, but "no valid host" is concluded only after everything was read again, and only
-from what is claimed: what was promised to others (promises.py) speaks against no host then."""
+from what is claimed: promises to others (promises.py) do not reject any host then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from kilonova.world import Clock, Stores, Tx
 
 HOSTS_MAY_BE_OLD = 1.0  # seconds; a claim checks `accepting` anyway, and a silent host is silent for longer
 PIECE = 50  # servers that are planned before others have their turn
-CELL_SECONDS = 2.0  # that a cell may take to tell of its hosts before it counts as away
+CELL_SECONDS = 2.0  # a cell that does not return its hosts in this time counts as away
 _MAPPED = Sql(select(host_mappings))
 
 
@@ -101,7 +101,7 @@ class Scheduler:
         if placings[-1].decision.chosen is None:
             placings = await self._choose(requests, cells, alternates, fresh=True)
         if placings[-1].decision.chosen is not None and not rehearsing:
-            self._promises.make(placing.decision for placing in placings)  # nobody has decided anything since
+            self._promises.make(placing.decision for placing in placings)  # no other request was decided since
         return placings
 
     async def plan(
@@ -125,7 +125,7 @@ class Scheduler:
         promises = self._promises.since(ends)
         for request in requests:
             promises.pop(request.server, None)
-        if _wish(requests):
+        if _need_hardware(requests):
             hosts.devices = hosts.hardware.free_devices(hosts.names)
         away |= {cell for one in around.values() for cell in one.away}
         where: dict[str, Any] = {"cells": cells, "away": away, "around": around, "at_once": at_once}
@@ -133,7 +133,7 @@ class Scheduler:
         hosts.open(opened, snapshot)
         ordered = in_order(requests, ranks)
         seats = await self._seats(ordered, snapshot.copied(), hosts.copied(), list(promises.values()), where)
-        if promises and any(seat.choice is None for seat in seats):  # they refuse nobody
+        if promises and any(seat.choice is None for seat in seats):  # promises never cause a refusal
             seats = await self._seats(ordered, snapshot, hosts, [], where)
         return seats
 
@@ -190,7 +190,7 @@ class Scheduler:
         for request in requests:
             others.pop(request.server, None)
         promises = [] if fresh else list(others.values())
-        with counted(promises, self._snapshot, hosts, with_hardware=_wish(requests)):
+        with counted(promises, self._snapshot, hosts, with_hardware=_need_hardware(requests)):
             around = joined(around, requests[0], promises)
             decisions = self._decide(requests, hosts, CellNames(cells, away | around.away), around, alternates)
         return [_placing(decision) for decision in decisions]
@@ -209,7 +209,7 @@ class Scheduler:
         around: Surroundings,
         alternates: int,
     ) -> list[Decision]:
-        if _wish(requests):
+        if _need_hardware(requests):
             hosts.devices = hosts.hardware.free_devices(hosts.names)
         parts = (self._snapshot, hosts)
         where: dict[str, Any] = {"cells": cells.all, "away": cells.away, "around": around, "alternates": alternates}
@@ -217,7 +217,7 @@ class Scheduler:
             return [self._selector.select(*parts, requests[0], self._random, **where)]
         decisions = select_many(self._selector, *parts, requests, self._random, **where)
         last = decisions[-1]
-        if last.chosen is None and last.unknown:  # would there be room for all of them, if everybody answered?
+        if last.chosen is None and last.unknown:  # would all of them fit if every host answered?
             hoped = select_many(self._selector, *parts, requests, self._random, **where, hoping=True)
             if hoped[-1].chosen is None:
                 decisions[-1] = msgspec.structs.replace(last, unknown=0, unheard=(), away=())
@@ -232,7 +232,7 @@ class Scheduler:
         if not self._host_cache.counts_servers and any(self._selector.counts_servers(one, hosts) for one in distinct):
             self._host_cache.counts_servers = True
             hosts, away = await self._hosts(cells, fresh=True)
-        if _wish(requests):
+        if _need_hardware(requests):
             away |= {cell for cell in cells if cell not in away and not await self._reads_hardware(hosts, cell)}
         return hosts, away
 
@@ -249,7 +249,7 @@ class Scheduler:
         away = frozenset([cell for cell in cells if not await self._reads_hosts(cell, fresh)])
         if away and fresh:
             await self._name_hosts(away)
-        await self._book.sync()  # each time: a server must not miss the zone that was made a moment ago
+        await self._book.sync()  # each time: a server must not miss a zone that was just created
         hosts = self._host_cache.hosts
         if self._joined != (hosts.layout, self._book.version):
             hosts.join(self._book.aggregates)
@@ -257,7 +257,7 @@ class Scheduler:
         return hosts, away
 
     async def _reads_hosts(self, cell: str, fresh: bool) -> bool:
-        """False: it does not answer. What was read a moment ago may have been overtaken by an outage."""
+        """Return False if it does not answer. An outage may have begun since the last read."""
         if not fresh and not self._is_old(cell):
             return self._stores.outage(cell) is None
         try:
@@ -282,9 +282,9 @@ class Scheduler:
         return self._clock.monotonic() - self._read_at.get(cell, -1e9) > HOSTS_MAY_BE_OLD
 
 
-def _wish(requests: Sequence[ResourceRequest]) -> bool:
-    """Something of the hosts' hardware."""
-    return any(request.wish is not None for request in requests)
+def _need_hardware(requests: Sequence[ResourceRequest]) -> bool:
+    """Return whether any of the requests needs the hosts' hardware (CPUs, cells, pages, devices)."""
+    return any(request.hardware is not None for request in requests)
 
 
 def _placing(decision: Decision) -> Placing:

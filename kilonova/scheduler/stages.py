@@ -1,4 +1,4 @@
-"""Stages made of filters, of demands, and of cells that do not answer."""
+"""Stages of filters, of demands, and of cells that do not answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filter_stage(filter_: Filter, field: Field, request: ResourceRequest) -> Sta
     if mask is not None:
         unknown = filter_.unknown(field, request)
         if field.lit is not None and filter_.needs_cell:
-            mask = mask | ~field.lit  # that nobody knows was said by the stage of the cells
+            mask = mask | ~field.lit  # the stage of the cells has reported the unknown hosts
     return Stage(
         filter_.name,
         mask,

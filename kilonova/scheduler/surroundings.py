@@ -62,11 +62,11 @@ async def _members(stores: Stores, rule: GroupRule) -> dict[str, frozenset[str]]
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(_MEMBERS, group=rule.group)
 
-    found: dict[str, set[str]] = {}
+    servers_by_provider: dict[str, set[str]] = {}
     for row in await stores.placement.read(body, few=True):
         if row["name"] != rule.dead_host:
-            found.setdefault(row["uuid"], set()).add(row["server_id"])
-    return {provider: frozenset(servers) for provider, servers in found.items()}
+            servers_by_provider.setdefault(row["uuid"], set()).add(row["server_id"])
+    return {provider: frozenset(servers) for provider, servers in servers_by_provider.items()}
 
 
 async def _hosts(stores: Stores, servers: list[str]) -> tuple[dict[str, str], frozenset[str]]:
@@ -79,7 +79,7 @@ async def _hosts(stores: Stores, servers: list[str]) -> tuple[dict[str, str], fr
     for row in await stores.control.read(mapped, few=True):
         if row["cell"] is not None:
             by_cell.setdefault(row["cell"], []).append(row["server_id"])
-    found: dict[str, str] = {}
+    host_of: dict[str, str] = {}
     away = set()
     for name, ids in by_cell.items():
 
@@ -91,5 +91,5 @@ async def _hosts(stores: Stores, servers: list[str]) -> tuple[dict[str, str], fr
         except StoreError:
             away.add(name)
         else:
-            found |= {row["id"]: row["host"] for row in rows if row["host"]}
-    return found, frozenset(away)
+            host_of |= {row["id"]: row["host"] for row in rows if row["host"]}
+    return host_of, frozenset(away)

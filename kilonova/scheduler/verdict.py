@@ -32,7 +32,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     allocations: dict[str, dict[str, int]] = {}  # by provider: what would be claimed
     names: dict[str, str] = {}  # of those providers that are not the host's own
     mappings: dict[str, list[str]] = {}  # which providers serve which group of the request
-    weights: dict[str, float] = {}  # by weigher: the parts of `weight`; those that made no difference are left out
+    weights: dict[str, float] = {}  # by weigher: the parts of `weight`; those that are equal for all hosts are left out
 
     def candidate(self) -> HostCandidate:
         others = {provider: given for provider, given in self.allocations.items() if provider != self.provider}
@@ -46,15 +46,15 @@ class Decision(msgspec.Struct, frozen=True):
     counts: tuple[FilterCount, ...]
     chosen: Choice | None
     alternates: tuple[Choice, ...]
-    verdicts: tuple[FilterResult, ...]  # of the taken all; of the others those that speak against them
+    verdicts: tuple[FilterResult, ...]  # of chosen hosts all; of the others the rejections
     complete: bool  # every host is in `verdicts`; otherwise the taken and those nearest to fitting
     changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit, each enough by itself
-    unclaimed: dict[str, int] = {}  # by host told of here: servers that were counted there and had not claimed yet
+    unclaimed: dict[str, int] = {}  # by host named here: servers that were counted there and had not claimed yet
     rule: str = ""  # why the chosen host and not another that fits
     missed: str = ""  # why not the host that was preferred
-    shortage: str = ""  # for a refusal, in words that its owner may read: only the request's own numbers
+    shortage: str = ""  # for a refusal, as its owner may read it: only the request's own numbers
     largest: str = ""  # for a refusal: the largest flavor that would fit
-    unknown: int = 0  # hosts that may fit: nothing that is known speaks against them
+    unknown: int = 0  # hosts that may fit: no known fact rejects them
     unheard: tuple[str, ...] = ()  # the first of them whose cell answers
     away: tuple[str, ...] = ()  # the cells of the others
 

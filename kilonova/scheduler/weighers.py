@@ -91,7 +91,7 @@ def _own_cell(weighed: WeighedHosts) -> Values:
     own, cells = weighed.request.from_cell, weighed.field.hosts.cells
     if not own:
         return None
-    values = np.array([1 if cell == own else -1 for cell in cells.things], dtype=np.int64)
+    values = np.array([1 if cell == own else -1 for cell in cells.values], dtype=np.int64)
     return values[cells.number[weighed.hosts]]
 
 

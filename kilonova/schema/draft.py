@@ -1,5 +1,5 @@
 """`python -m kilonova.schema.draft ROLE MESSAGE` drafts the next revision from the tables, to be read and
-corrected by hand. Until the first release `--first` writes revision 0001 anew instead."""
+corrected by hand. Until the first release `--first` rewrites revision 0001 instead."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _clean(text: str, metadata: MetaData) -> str:
     text = re.sub(r" *# ###.*\n", "", text).replace(", unique=False", "")
     for table in metadata.tables.values():
         for column in table.columns:
-            if getattr(column.name, "quote", None):  # Alembic forgets that SQLAlchemy was told to quote it
+            if getattr(column.name, "quote", None):  # Alembic does not render SQLAlchemy's quote option
                 text = text.replace(f"sa.Column('{column.name}', ", f"sa.Column('{column.name}', quote=True, type_=")
     return text
 

@@ -5,11 +5,11 @@ online.
 
 from alembic import context
 
-asked = context.config.attributes
+options = context.config.attributes
 
-if "connection" in asked:
-    context.configure(connection=asked["connection"], target_metadata=asked["metadata"], render_as_batch=False)
+if "connection" in options:
+    context.configure(connection=options["connection"], target_metadata=options["metadata"], render_as_batch=False)
 else:
     # store/upgrade.py puts its own transaction around the text.
-    context.configure(dialect_name=asked["dialect"], literal_binds=True, transactional_ddl=False)
+    context.configure(dialect_name=options["dialect"], literal_binds=True, transactional_ddl=False)
 context.run_migrations()

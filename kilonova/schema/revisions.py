@@ -34,7 +34,7 @@ class SchemaStatus:
 
     @property
     def is_newer(self) -> bool:
-        """Not one that this program knows: whoever wrote it came later."""
+        """Return whether this program does not know the revision: a later one wrote it."""
         return self.current is not None and self.current not in REVISIONS[self.role]
 
     @property

@@ -1,7 +1,7 @@
-"""What an operator may set: a TOML file and `--set section.option=value`, with Nova's names where Nova has them.
+"""The settings of an operator: a TOML file and `--set section.option=value`, with Nova's names where Nova has them.
 
 Anything unknown or of the wrong kind is refused with one sentence that names it and says what is allowed: a misspelt
-option that is silently ignored is found out at the worst moment.
+option that is silently ignored shows up at the worst moment.
 """
 
 from kilonova.settings.hosts import ComputeOptions, NetworkOptions, PciOptions

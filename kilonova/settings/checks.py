@@ -21,7 +21,7 @@ def check_settings(settings: Settings) -> Settings:
             f"{default.report_interval:g}: a host would be down between two heartbeats"
         )
     _check_proxies(settings.wsgi.trusted_proxies)
-    if settings.ha.fence_command and not any("{host}" in word for word in settings.ha.fence_command):
+    if settings.ha.fence_command and not any("{host}" in argument for argument in settings.ha.fence_command):
         raise bad_configuration("[ha] fence_command has no {host}: it would not know which host to switch off")
     _check_exports(settings.volume)
     _check_addresses(settings)
@@ -36,7 +36,7 @@ def check_settings(settings: Settings) -> Settings:
 
 
 def _check_exports(options: VolumeOptions) -> None:
-    """Hosts are told the address, so it must be one."""
+    """Check the exports' address, which hosts get, and ports."""
     try:
         unusable = ip_address(options.target_ip_address).is_unspecified
     except ValueError:
@@ -52,7 +52,7 @@ def _check_exports(options: VolumeOptions) -> None:
 
 
 def _check_addresses(settings: Settings) -> None:
-    """Every URL is of the right form; here, that something can be connected to. The address itself is not told back: it
+    """Check that each URL, which has the right form, names a host. The error does not show the address: it
     may have a token in it."""
     for name, url in (
         ("[notifications] webhook_url", settings.notifications.webhook_url),

@@ -13,23 +13,23 @@ from kilonova.settings.values import (
     Pause,
     PortNumber,
     Section,
+    Text,
     VirtType,
-    Word,
 )
 
 
 class ComputeOptions(Section, frozen=True, kw_only=True):
-    cell: Word = ""
+    cell: Text = ""
     consecutive_build_service_disable_threshold: Amount = 10
     cpu_dedicated_set: Cpus = ""
     cpu_shared_set: Cpus = ""
 
 
 class GlanceOptions(Section, frozen=True, kw_only=True):
-    """Where an agent uploads images that are made of its servers."""
+    """Where an agent uploads images of its servers."""
 
     endpoint_override: Address = ""
-    cafile: Word = ""
+    cafile: Text = ""
 
 
 class Simulated(Section, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Simulated(Section, frozen=True, kw_only=True):
     vcpus: Count = 64
     memory_mb: Count = 262144
     disk_gb: Count = 4000
-    shared_storage: Word = ""
+    shared_storage: Text = ""
     boot_seconds: Pause = 0.0
     copy_seconds: Pause = 0.0
     same_host_cold_migrate: Flag = False
@@ -53,12 +53,12 @@ class LibvirtOptions(Section, frozen=True, kw_only=True):
 
     connection_uri: Address = ""
     virt_type: VirtType = ""
-    images_path: Word = ""
-    default_image: Word = ""
+    images_path: Text = ""
+    default_image: Text = ""
     disk_port: PortNumber = 8790
-    disk_cert_file: Word = ""
-    disk_key_file: Word = ""
-    disk_ca_file: Word = ""
+    disk_cert_file: Text = ""
+    disk_key_file: Text = ""
+    disk_ca_file: Text = ""
 
 
 class PciOptions(Section, frozen=True, kw_only=True):

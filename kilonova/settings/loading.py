@@ -12,20 +12,20 @@ import msgspec
 
 from kilonova.settings.checks import bad_configuration, check_settings
 from kilonova.settings.sections import SECTIONS, Settings
-from kilonova.settings.values import Words
+from kilonova.settings.values import TextList
 
 FILE_NAME = "kilonova.toml"
 
 
 def load(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Settings:
     """`config`, else the file in the data directory if there is one, then the overrides. Raises Refused."""
-    found = config
-    if found is None and data is not None and (data / FILE_NAME).is_file():
-        found = data / FILE_NAME
+    file = config
+    if file is None and data is not None and (data / FILE_NAME).is_file():
+        file = data / FILE_NAME
     values: dict[str, dict[str, Any]] = {}
-    if found is not None:
-        for section, options in _read(found).items():
-            _take_section(values, section, options, str(found))
+    if file is not None:
+        for section, options in _read(file).items():
+            _take_section(values, section, options, str(file))
     for override in overrides:
         _take_override(values, override)
     return check_settings(msgspec.convert(values, Settings))
@@ -105,8 +105,8 @@ def _check_names(section: str, option: str, source: str) -> None:
 
 def _typed(section: str, option: str, value: Any, source: str, *, strict: bool) -> Any:
     form = get_type_hints(SECTIONS[section], include_extras=True)[option]
-    if form is Words and isinstance(value, str) and not strict:
-        value = [word.strip() for word in value.split(",") if word.strip()]
+    if form is TextList and isinstance(value, str) and not strict:
+        value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         if not strict and get_origin(get_args(form)[0]) in (list, dict):  # typed in a shell: lists and tables are JSON
             value = msgspec.json.decode(value)
@@ -122,6 +122,6 @@ def _named(names: Any) -> str:
     return ", ".join(f"[{name}]" for name in names)
 
 
-def _meant(word: str, known: Any) -> str:
-    close = get_close_matches(word, list(known), n=1)
+def _meant(name: str, known: Any) -> str:
+    close = get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""

@@ -36,10 +36,10 @@ from kilonova.settings.values import (
     Seconds,
     Section,
     Strategy,
+    Text,
+    TextList,
     Transport,
     Url,
-    Word,
-    Words,
 )
 
 
@@ -50,13 +50,13 @@ class Default(Section, frozen=True, kw_only=True):
     resume_guests_state_on_host_boot: Flag = True
     reclaim_instance_interval: Pause = 0.0
     resize_confirm_window: Pause = 0.0
-    default_availability_zone: Word = "nova"
-    default_schedule_zone: Word = ""
-    internal_service_availability_zone: Word = "internal"
+    default_availability_zone: Text = "nova"
+    default_schedule_zone: Text = ""
+    internal_service_availability_zone: Text = "internal"
     max_local_block_devices: Limit = 3
     force_config_drive: Flag = False
     disk_reserve_mb: Amount = 256
-    host: Word = ""
+    host: Text = ""
     reserved_host_cpus: Amount = 0
     reserved_host_memory_mb: Amount = 512
     reserved_host_disk_mb: Amount = 0
@@ -66,10 +66,10 @@ class Default(Section, frozen=True, kw_only=True):
     initial_cpu_allocation_ratio: Ratio = 4.0
     initial_ram_allocation_ratio: Ratio = 1.0
     initial_disk_allocation_ratio: Ratio = 1.0
-    instances_path: Word = ""
+    instances_path: Text = ""
     my_ip: Address = ""
     shutdown_timeout: Seconds = 60.0
-    web: Word = "/usr/share/novnc"
+    web: Text = "/usr/share/novnc"
     use_json: Flag = False
     log_level: Level = "INFO"
 
@@ -88,9 +88,9 @@ class HttpOptions(Section, frozen=True, kw_only=True):
     header_timeout: Seconds = 10.0
     client_socket_timeout: Seconds = 30.0
     max_connections_per_address: Count = 256
-    trusted_proxies: Words = ()
-    ssl_cert_file: Word = ""
-    ssl_key_file: Word = ""
+    trusted_proxies: TextList = ()
+    ssl_cert_file: Text = ""
+    ssl_key_file: Text = ""
     access_log: Flag = False
 
 
@@ -108,8 +108,8 @@ class SchedulerOptions(Section, frozen=True, kw_only=True):
 class FilterOptions(Section, frozen=True, kw_only=True):
     """Which filters run and with which numbers; how much each weigher counts."""
 
-    available_filters: Words = ("nova.scheduler.filters.all_filters",)
-    enabled_filters: Words = (
+    available_filters: TextList = ("nova.scheduler.filters.all_filters",)
+    enabled_filters: TextList = (
         "ComputeFilter",
         "ComputeCapabilitiesFilter",
         "ImagePropertiesFilter",
@@ -122,12 +122,12 @@ class FilterOptions(Section, frozen=True, kw_only=True):
     shuffle_best_same_weighed_hosts: Flag = False
     max_io_ops_per_host: Amount = 8
     max_instances_per_host: Amount = 50
-    isolated_images: Words = ()
-    isolated_hosts: Words = ()
+    isolated_images: TextList = ()
+    isolated_hosts: TextList = ()
     restrict_isolated_hosts_to_isolated_images: Flag = True
-    aggregate_image_properties_isolation_namespace: Word = ""
-    aggregate_image_properties_isolation_separator: Word = "."
-    image_properties_default_architecture: Word = ""
+    aggregate_image_properties_isolation_namespace: Text = ""
+    aggregate_image_properties_isolation_separator: Text = "."
+    image_properties_default_architecture: Text = ""
     ram_weight_multiplier: Factor = 1.0
     cpu_weight_multiplier: Factor = 1.0
     disk_weight_multiplier: Factor = 1.0
@@ -140,12 +140,12 @@ class FilterOptions(Section, frozen=True, kw_only=True):
     build_failure_weight_multiplier: Factor = 1000000.0
     cross_cell_move_weight_multiplier: Factor = 1000000.0
     image_props_weight_multiplier: Factor = 0.0
-    image_props_weight_setting: Words = ()
+    image_props_weight_setting: TextList = ()
 
 
 class MetricsOptions(Section, frozen=True, kw_only=True):
     weight_multiplier: Factor = 1.0
-    weight_setting: Words = ()
+    weight_setting: TextList = ()
     required: Flag = True
     weight_of_unavailable: Factor = -10000.0
 
@@ -174,7 +174,7 @@ class HaOptions(Section, frozen=True, kw_only=True):
     """The failure watch, beside each conductor."""
 
     automatic: Flag = False
-    fence_command: Words = ()
+    fence_command: TextList = ()
     fence_timeout: Seconds = 60.0
     storm_percent: Percent = 10.0
     storm_hosts: Amount = 3
@@ -182,14 +182,14 @@ class HaOptions(Section, frozen=True, kw_only=True):
 
 
 class NotificationOptions(Section, frozen=True, kw_only=True):
-    """What others are told of servers and hosts, by the sender beside each conductor."""
+    """Notifications about servers and hosts, by the sender beside each conductor."""
 
     transport: Transport = ""
-    versioned_notifications_topics: Words = ("versioned_notifications",)
+    versioned_notifications_topics: TextList = ("versioned_notifications",)
     bus_answer: Flag = False
     webhook_url: Url = ""
-    webhook_secret_file: Word = ""
-    webhook_ca_file: Word = ""
+    webhook_secret_file: Text = ""
+    webhook_ca_file: Text = ""
     webhook_timeout: Seconds = 10.0
     retry_seconds: Seconds = 3600.0
     max_queued: Count = 10000
@@ -215,11 +215,11 @@ class DatabaseOptions(Section, frozen=True, kw_only=True):
 
 class BusOptions(Section, frozen=True, kw_only=True):
     url: Address = ""
-    prefix: Word = "kilonova"
+    prefix: Text = "kilonova"
 
 
 class Secrets(Section, frozen=True, kw_only=True):
-    key_file: Word = ""
+    key_file: Text = ""
 
 
 class QuotaOptions(Section, frozen=True, kw_only=True):

@@ -13,9 +13,9 @@ from kilonova.settings.values import (
     Seconds,
     Section,
     SocketUrl,
+    Text,
+    TextList,
     Url,
-    Word,
-    Words,
 )
 
 
@@ -23,7 +23,7 @@ class ImageOptions(Section, frozen=True, kw_only=True):
     image_size_cap: Count = 1024**4
     virtual_size_cap: Count = 16 * 1024**4
     quota_bytes: Limit = 100 * 1024**3
-    filesystem_store_datadir: Word = ""
+    filesystem_store_datadir: Text = ""
 
 
 class TokenOptions(Section, frozen=True, kw_only=True):
@@ -31,21 +31,21 @@ class TokenOptions(Section, frozen=True, kw_only=True):
 
 
 class IdentityOptions(Section, frozen=True, kw_only=True):
-    admin_password_file: Word = ""
+    admin_password_file: Text = ""
     failed_logins_per_minute: Amount = 10
 
 
 class CorsOptions(Section, frozen=True, kw_only=True):
-    """Which pages may ask from a browser; lists divided by commas."""
+    """Origins of pages that may call from a browser; comma-separated lists."""
 
-    allowed_origin: Word = ""
-    allow_headers: Word = ""
+    allowed_origin: Text = ""
+    allow_headers: Text = ""
 
 
 class VolumeOptions(Section, frozen=True, kw_only=True):
     """Cinder's names."""
 
-    default_volume_type: Word = "__DEFAULT__"
+    default_volume_type: Text = "__DEFAULT__"
     quota_volumes: Limit = 10
     quota_snapshots: Limit = 10
     quota_gigabytes: Limit = 1000
@@ -70,7 +70,7 @@ class CinderOptions(Section, frozen=True, kw_only=True):
 class ConsoleOptions(Section, frozen=True, kw_only=True):
     """Connections to consoles, of each API."""
 
-    allowed_origins: Words = ()
+    allowed_origins: TextList = ()
     host_url: Url = ""
     idle_timeout: Pause = 3600.0
     max_connections: Count = 256

@@ -78,38 +78,38 @@ class StoreIdentity:
 
 
 async def look_at(url: str, name: str, **connecting: Any) -> StoreIdentity:
-    """Read it without a trace: one that does not exist is not made. Raises StoreError or Unreachable."""
-    place = parse_url(url)
-    if isinstance(place, SqliteUrl):
-        return _look_at_sqlite(place, name)
-    return await _look_at_postgres(place, **connecting)
+    """Read it without a trace: one that does not exist is not created. Raises StoreError or Unreachable."""
+    location = parse_url(url)
+    if isinstance(location, SqliteUrl):
+        return _look_at_sqlite(location, name)
+    return await _look_at_postgres(location, **connecting)
 
 
-def _look_at_sqlite(place: SqliteUrl, name: str) -> StoreIdentity:
-    where = str(place.path)
-    if not place.path.exists():
+def _look_at_sqlite(location: SqliteUrl, name: str) -> StoreIdentity:
+    where = str(location.path)
+    if not location.path.exists():
         return StoreIdentity(where)
-    connection = connect_to_look(name, place.path)
+    connection = connect_to_look(name, location.path)
     try:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'this_store'").fetchone() is None:
             return StoreIdentity(where)
         this = connection.execute(_THIS_TEXT).fetchone()
         return _look(where, this, connection.execute(_KNOWN_TEXT).fetchall())
     except sqlite3.Error as error:
-        raise StoreError(why_not(name, place.path, error)) from error
+        raise StoreError(why_not(name, location.path, error)) from error
     finally:
         connection.close()
 
 
-async def _look_at_postgres(place: PostgresUrl, **connecting: Any) -> StoreIdentity:
+async def _look_at_postgres(location: PostgresUrl, **connecting: Any) -> StoreIdentity:
     from kilonova.store.postgres_connections import connect_postgres
 
-    connection: Any = await connect_postgres(place, **connecting)
+    connection: Any = await connect_postgres(location, **connecting)
     try:
         if not await connection.fetchval("SELECT to_regclass('this_store') IS NOT NULL"):
-            return StoreIdentity(str(place))
+            return StoreIdentity(str(location))
         this = await connection.fetchrow(_THIS_TEXT)
-        return _look(str(place), this, await connection.fetch(_KNOWN_TEXT))
+        return _look(str(location), this, await connection.fetch(_KNOWN_TEXT))
     finally:
         await connection.close()
 
@@ -135,19 +135,19 @@ async def read_badge(tx: Tx) -> Badge | None:
 
 async def read_known(tx: Tx) -> dict[str, PeerStore]:
     """Return the stores that this database has seen, by name."""
-    found = await tx.all(_KNOWN)
-    return {row["name"]: PeerStore(row["store_id"], Sighting(row["era"], row["mark"])) for row in found}
+    peers = await tx.all(_KNOWN)
+    return {row["name"]: PeerStore(row["store_id"], Sighting(row["era"], row["mark"])) for row in peers}
 
 
 async def stamp(store: Store, badge: Badge) -> Badge:
-    """Give a new database its badge; returns the one it has, which may be of somebody who was faster."""
+    """Give a new database its badge; return the badge it has, which another process may have written first."""
 
     async def body(tx: Tx) -> Badge:
         values = {"id": 1, "cloud_id": badge.cloud, "store_id": badge.store, "name": badge.name, "restored": ""}
         await rows.put(tx, this_store, unless_there=True, **values, era=badge.era, mark=badge.mark, restored_at=None)
-        found = await read_badge(tx)
-        assert found is not None
-        return found
+        stamped = await read_badge(tx)
+        assert stamped is not None
+        return stamped
 
     return await store.write(body)
 

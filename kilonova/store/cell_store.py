@@ -1,4 +1,4 @@
-"""A cell's database as everybody uses it. While it does not answer, everybody hears so at once, and one task tries
+"""A cell's database as all callers use it. While it does not answer, every call fails at once, and one task tries
 twice a second whether it is back: a cell that is down costs the others nothing, and is used again within a second."""
 
 from __future__ import annotations

@@ -86,24 +86,24 @@ def _openrc(account: Account) -> str:
 
 
 def read_account(file: Path, cloud: str) -> Account:
-    """Raises StoreError with the reason when the file does not tell."""
+    """Raise StoreError with the reason if the file has no such account."""
     import yaml
 
     try:
-        told = yaml.safe_load(file.read_text())
+        document = yaml.safe_load(file.read_text())
     except OSError as error:
         raise StoreError(f"cannot read {file}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise StoreError(f"{file} is not valid YAML") from error
-    auth = _auth_of(told, cloud)
+    auth = _auth_of(document, cloud)
     if auth is None:
         raise StoreError(f"{file} has no cloud {cloud} with auth_url, username, password and project_name")
     known = {name: str(auth[name]) for name in Account.__dataclass_fields__ if name in auth}
-    return Account(**known | {"ca_file": str(told["clouds"][cloud].get("cacert", ""))})
+    return Account(**known | {"ca_file": str(document["clouds"][cloud].get("cacert", ""))})
 
 
-def _auth_of(told: Any, cloud: str) -> Mapping[str, Any] | None:
+def _auth_of(node: Any, cloud: str) -> Mapping[str, Any] | None:
     for key in ("clouds", cloud, "auth"):
-        told = told.get(key) if isinstance(told, dict) else None
+        node = node.get(key) if isinstance(node, dict) else None
     needed = ("auth_url", "username", "password", "project_name")
-    return told if isinstance(told, dict) and all(name in told for name in needed) else None
+    return node if isinstance(node, dict) and all(name in node for name in needed) else None

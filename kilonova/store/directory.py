@@ -1,6 +1,6 @@
-"""The data directory of a process: taken by one at a time, with its own files made at the first start.
+"""The data directory of a process: taken by one at a time, with its own files created at the first start.
 
-A start that fails leaves the directory as it was: what it had made by then is removed again.
+A start that fails leaves the directory as it was: what it had created by then is removed again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: DirectoryLock | None = None
-        self._made: list[Path] = []  # directories, outermost first
+        self._created: list[Path] = []  # directories, outermost first
         self._before: set[str] = set()
         self._started = False
 
@@ -60,7 +60,7 @@ class DataDirectory:
         return f"sqlite:///{self.path.absolute() / name}.db"
 
     def secret(self, name: str, make: Callable[[], str]) -> str:
-        """A file that only the owner may read, made at the first start: whole or not at all, also when killed."""
+        """Return the secret in a file that only the owner may read, written at the first start: whole or not at all."""
         file = self.path / name
         if not file.exists():
             write_secret(file, make())
@@ -73,7 +73,7 @@ class DataDirectory:
         for directory in reversed(missing):
             if not directory.exists():
                 directory.mkdir(mode=0o700 if directory == self.path else 0o777)
-                self._made.append(directory)
+                self._created.append(directory)
 
     def _remove_new(self) -> None:
         for name in set(os.listdir(self.path)) - self._before:
@@ -84,7 +84,7 @@ class DataDirectory:
                 new.unlink(missing_ok=True)
 
     def _forget_start(self) -> None:
-        for directory in reversed(self._made):
+        for directory in reversed(self._created):
             try:
                 directory.rmdir()
             except OSError:

@@ -15,7 +15,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
 from kilonova.world import Row, Tx
 
-SHOWN = 20  # records that a status tells of besides those that are open
+SHOWN = 20  # records that a status shows besides the open ones
 _ID = 1
 _TAKE = Sql(
     update(host_failures)
@@ -119,23 +119,23 @@ async def begin_failure(tx: Tx, values: dict[str, Any], worker: str, seconds: fl
         return False
     now = await tx.now()
     taken = {"worker": worker, "taken_until": now + seconds}
-    told = {"sentence": "", "proof": "", "fenced_at": None, "operation_id": None, "attempts": 0}
+    unset = {"sentence": "", "proof": "", "fenced_at": None, "operation_id": None, "attempts": 0}
     times = {"created_at": now, "changed_at": now}
-    values = {**values, "state": "fencing", **told, **taken, **times, "open": 1}
+    values = {**values, "state": "fencing", **unset, **taken, **times, "open": 1}
     await rows.put(tx, host_failures, unless_there=True, **values)
     return await rows.fetch(tx, host_failures, id=values["id"], worker=worker) is not None
 
 
 async def take_failure(tx: Tx, failure: Row, worker: str, seconds: float) -> bool:
-    """False: somebody else has it, or has done what was to be done."""
+    """Take the record. Return False if another watcher has it, or has done its work."""
     given = {"failure": failure["id"], "in_state": failure["state"], "by": worker, "seconds": seconds}
     return bool(await tx.run(_TAKE, **given, longest=seconds))
 
 
-async def note_failure(tx: Tx, failure: str, worker: str, state: str, *, has_run: bool = False, **told: Any) -> bool:
+async def note_failure(tx: Tx, failure: str, worker: str, state: str, *, has_run: bool = False, **columns: Any) -> bool:
     """Record the result and release the record. False: it was taken over meanwhile. `has_run`: the fence command has
     run, or may have; even one that failed may have switched the host off."""
-    values = {"state": state, **told, "worker": None, "taken_until": None}
+    values = {"state": state, **columns, "worker": None, "taken_until": None}
     if state not in OPEN_STATES:
         values["open"] = None
     stamped = ("changed_at", "fenced_at") if has_run else ("changed_at",)

@@ -1,8 +1,8 @@
 """Writes that come from another database's journal carry (server, turn, ordinal); older ones change nothing (law 1).
 
 A fence is removed a day after its server's mapping (store/purge.py). So where a server has no fence, it is new here, or
-gone, and a conductor wakes up very late. The write's own transaction tells them apart by the age of what the conductor
-knows: a mapping that was there hours ago, by the databases' clocks, cannot have been purged. What is older is read
+gone, and a conductor wakes up very late. The write's own transaction distinguishes them by the age of the conductor's
+facts: a mapping that was there hours ago, by the databases' clocks, cannot have been purged. What is older is read
 again in control, then the write is tried again. It costs a write no round trip. Control itself has the mappings: there
 the fence's own statement looks at them.
 """
@@ -31,7 +31,7 @@ _ORDINAL: Any = bindparam("ordinal", type_=Integer)
 
 def _pass_if(server_is_mapped: ColumnElement[bool]) -> Sql:
     """Return one statement, since a create passes several fences: it locks the row, compares and moves it on, or
-    changes nothing. A fence is made only for a server that is mapped."""
+    changes nothing. A fence is created only for a server that is mapped."""
     return Sql(
         insert_or_change(fences)
         .from_select(

@@ -16,7 +16,7 @@ from kilonova.world import Row, Store, Stores, Tx
 OPEN = Sql(select(findings).where(findings.c.open == 1).order_by(findings.c.created_at, findings.c.id))
 _ALL = Sql(select(findings).order_by(findings.c.created_at, findings.c.id))
 _OF = Sql(select(findings).where(findings.c.operation_id == bindparam("id")).order_by(findings.c.ordinal))
-_WORDS = Sql(
+_INTERVENTIONS = Sql(
     select(interventions)
     .where(interventions.c.operation_id == bindparam("id"))
     .order_by(interventions.c.ordinal, interventions.c.number)
@@ -25,16 +25,16 @@ _ONE = Sql(select(findings).where(findings.c.id == bindparam("id")))
 
 
 async def all_findings(stores: Stores, *, settled: bool) -> list[Row]:
-    """Oldest first within each database; those that were settled only if asked for."""
+    """Return findings, oldest first within each database; settled ones only if requested."""
 
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(_ALL if settled else OPEN)
 
-    found: list[Row] = []
+    findings: list[Row] = []
     for journal in stores.journals():
         with contextlib.suppress(Unreachable):
-            found += await journal.read(body)
-    return found
+            findings += await journal.read(body)
+    return findings
 
 
 async def journal_of(stores: Stores, finding_id: str) -> Store | None:
@@ -64,6 +64,6 @@ async def findings_of(one: Journaled) -> Sequence[Row]:
 
 async def interventions_of(one: Journaled) -> Sequence[Row]:
     async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(_WORDS, id=one.row["id"])
+        return await tx.all(_INTERVENTIONS, id=one.row["id"])
 
     return await one.journal.read(body)

@@ -1,8 +1,8 @@
 """Writes of one SQLite file: waiting callers share a COMMIT.
 
 Statements run on the event loop, only the COMMIT in a thread. A statement takes some microseconds and gives Python's
-lock away twice; in a thread of its own every one of them would be a switch between two processors (decision 008). The
-COMMIT waits for the disk, and whoever asks meanwhile makes the next batch.
+lock away twice; in another thread every one of them would be a switch between two processors (decision 008). The COMMIT
+waits for the disk; calls that arrive meanwhile form the next batch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kilonova.world import Body
 
 
 class GroupCommit:
-    """Belongs to one event loop at a time: whose callers ask, on that loop the bodies run."""
+    """Bound to one event loop at a time; bodies run on the caller's loop."""
 
     def __init__(self, side: WriteSide, *, most: int) -> None:
         self._side = side
         self._most = most
         self._waiting: deque[Ask] = deque()
-        self._is_busy = False  # a batch is with the thread, or about to be made
+        self._is_busy = False  # a batch is with the thread, or about to be built
         self._dropped = False
         self._idle: asyncio.Event | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{side.name}-write")
@@ -37,18 +37,18 @@ class GroupCommit:
         self._waiting.append((body, future))
         if not self._is_busy:
             self._is_busy = True
-            loop.call_soon(self._next)  # not now: who asks in the same turn of the loop comes along
+            loop.call_soon(self._next)  # not now: calls of the same turn of the loop join this batch
         return future
 
     async def stop(self) -> None:
-        """Returns when everything asked before was done and the thread has ended."""
+        """Return when all earlier calls were done and the thread has ended."""
         self._idle = asyncio.Event()
         if self._is_busy:
             await self._idle.wait()
         await asyncio.to_thread(self._thread.shutdown)
 
     def drop(self) -> None:
-        """Drop the waiting calls without an answer: the process that they stand for is dead.
+        """Drop the waiting calls without an answer: the process that they belong to is dead.
 
         Waits for the COMMIT under way, since its connection can be closed only after it.
         """
@@ -96,17 +96,17 @@ class GroupCommit:
             outcomes = _failed(asks, error)
         try:
             asks[0][1].get_loop().call_soon_threadsafe(self._answer, asks, outcomes)
-        except RuntimeError:  # that loop is closed: nobody waits there any more
+        except RuntimeError:  # that loop is closed: no caller waits there any more
             self._is_busy = False
 
     def _answer(self, asks: list[Ask], outcomes: list[Outcome]) -> None:
         if self._dropped:
             return
         settle([(future, outcome) for (_, future), outcome in zip(asks, outcomes, strict=True)])
-        # After those who were answered, many of whom write again at once.
+        # After the answered callers, many of which write again at once.
         asyncio.get_running_loop().call_soon(self._next)
 
 
 def _failed(asks: list[Ask], error: BaseException) -> list[Outcome]:
-    """A bug of ours: its callers hear of it, and the next batch is made."""
+    """Handle a bug of ours: its callers get the error, and the next batch runs."""
     return [(None, StoreError(f"the store failed: {error!r}")) for _ in asks]

@@ -26,7 +26,7 @@ _DOCUMENTS = Sql(select(host_hardware.c.host, host_hardware.c.document).where(in
 _ITS_MOVE = and_(
     migrations.c.server_id == copies.c.server_id, migrations.c.dest_copy == copies.c.copy, migrations.c.open == 1
 )
-# A copy in the making has told no claim yet; what it asks for is in the flavor that its server gets there.
+# A copy that is being created has not reported a claim yet; its request is in the flavor that its server gets there.
 _CLAIMS = Sql(
     select(
         *copies.c["host", "server_id", "copy", "claim"],
@@ -53,14 +53,14 @@ async def touch(tx: Tx, host: str) -> None:
 async def note_hardware(tx: Tx, host: str, document: str, reports: Sequence[CopyReport]) -> None:
     """Record the hardware that a registering host reports, and its copies' claims."""
     recorded = {(row["server_id"], row["copy"]): row["claim"] for row in await rows.fetch_all(tx, copies, host=host)}
-    told = {(report.server, report.copy): claim_document(report.claim) for report in reports}
-    news = sorted(key for key, claim in told.items() if claim is not None and recorded.get(key, claim) != claim)
+    reported = {(report.server, report.copy): claim_document(report.claim) for report in reports}
+    news = sorted(key for key, claim in reported.items() if claim is not None and recorded.get(key, claim) != claim)
     for server, copy in news:  # copies before hardware, as in every transaction that writes both
-        await rows.change(tx, copies, {"claim": told[server, copy]}, server_id=server, copy=copy, host=host)
-    kept = await rows.fetch(tx, host_hardware, lock=True, host=host)
-    if kept is None:
+        await rows.change(tx, copies, {"claim": reported[server, copy]}, server_id=server, copy=copy, host=host)
+    stored = await rows.fetch(tx, host_hardware, lock=True, host=host)
+    if stored is None:
         await rows.put(tx, host_hardware, host=host, document=document, version=1)
-    elif news or kept["document"] != document:
+    elif news or stored["document"] != document:
         await rows.change(tx, host_hardware, {"document": document}, host=host)
         await touch(tx, host)
 

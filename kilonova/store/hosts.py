@@ -10,7 +10,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 
-UNKNOWN_IDENTITY = ""  # its record was made again on an operator's word: the key of the next registration is the host's
+UNKNOWN_IDENTITY = ""  # its record was created again by an operator: the key of the next registration is the host's
 
 _ALL_HOSTS = Sql(select(hosts).order_by(hosts.c.name))
 _ALL_OBSERVERS = Sql(select(observers.c.since, observers.c.until))
@@ -37,7 +37,7 @@ def facts_of(row: Row) -> HostFacts:
 
 
 async def observation(tx: Tx, now: float, down_after: float) -> Observation | None:
-    """The best of those who receive now. One that has died received for a long time, too, and says nothing of today."""
+    """Return the longest observation of a living observer; that of a dead one proves nothing."""
     seen = [Observation(row["since"], row["until"]) for row in await tx.all(_ALL_OBSERVERS)]
     return longest(seen, now, down_after)
 
@@ -63,7 +63,7 @@ async def all_hosts(tx: Tx) -> list[Row]:
 
 
 async def raise_epoch(tx: Tx, host: str) -> None:
-    """Something was decided about this host while it could not be asked: it must register again before it acts."""
+    """A decision about this host was made while it did not answer: it must register again before it acts."""
     await tx.run(_RAISE_EPOCH, host=host)
 
 

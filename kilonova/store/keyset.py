@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, false, or_
 
 
 class By(NamedTuple):
-    """One key, the most important first. The last ones must tell any two rows apart, or pages repeat and lose some."""
+    """One key, the most important first. The last ones must distinguish any two rows, or pages repeat and lose some."""
 
     column: Any
     descending: bool
@@ -24,7 +24,7 @@ def ordered(keys: Sequence[By]) -> list[Any]:
 def _ordered(key: By) -> Any:
     order = key.column.desc() if key.descending else key.column.asc()
     if not key.nullable:
-        return order  # said of a column without NULLs, it would keep PostgreSQL from its index
+        return order  # for a column without NULLs, it would keep PostgreSQL from its index
     return order.nulls_last() if key.descending else order.nulls_first()
 
 

@@ -1,8 +1,8 @@
-"""A cell's database that is lost and has no backup: an empty one takes its place, on an operator's word (law 15).
+"""A cell's database that is lost and has no backup: an empty one replaces it when an operator declares so (law 15).
 
-The word is recorded in control before the empty database gets its badge, and control lists the new store only when its
-servers are recorded there (`admit_replacement`): until then every process refuses it. So a command that was cut off is
-repeated, and goes on with the same store.
+The declaration is recorded in control before the empty database gets its badge, and control lists the new store only
+when its servers are recorded there (`admit_replacement`): until then every process refuses it. So a command that was
+cut off is repeated, and goes on with the same store.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def refuse_while_conductors_work(stores: OpenStores) -> None:
 async def replace_lost(
     stores: OpenStores, name: str, url: str, reason: str, *, new_id: NewId, clock: ReadsClock
 ) -> Row:
-    """Record the word, and open the empty database at `url` in the place of the lost one; returns the word. Raises
+    """Record the declaration, and open the empty database at `url` instead of the lost one; return the row. Raises
     `Refused`, with nothing changed, unless the database is empty or was given a badge by an earlier try."""
     if not reason.strip():
         raise Refused("bad_request", f"cell {name}: no reason was given; use --reason TEXT")
@@ -68,20 +68,20 @@ async def replace_lost(
     if known is None or name in (CONTROL, "placement"):
         cells = ", ".join(stores.cells())
         raise Refused("no_such_cell", f"cell {name[:80]}: control lists no database of that name; cells are {cells}")
-    word = await _find_word(stores, known)
-    await _refuse_unless_lost(stores, name, url, known, word, clock)
-    word = word or await _record_word(stores, name, known, reason, new_id)
+    declaration = await _find_declaration(stores, known)
+    await _refuse_unless_lost(stores, name, url, known, declaration, clock)
+    declaration = declaration or await _record_declaration(stores, name, known, reason, new_id)
     await upgrade(url, "cell")
     store = await open_store(name, url, clock=clock, upgrading=False)
     await stores.replace_cell(name, CellStore(name, clock, store, address=url))
-    badge = Badge(cloud=stores.cloud, store=word["replacement"], name=name, era=word["era"], mark=1)
+    badge = Badge(cloud=stores.cloud, store=declaration["replacement"], name=name, era=declaration["era"], mark=1)
     stamped = await stamp(store, badge)
     if stamped.store != badge.store:
         raise Refused(
             "cell_database", f"cell {name}: its database was taken by another process concurrently; use an empty one"
         )
     await store.write(_note_time)
-    return word
+    return declaration
 
 
 async def _note_time(tx: Tx) -> None:
@@ -90,7 +90,7 @@ async def _note_time(tx: Tx) -> None:
 
 
 async def _refuse_unless_lost(
-    stores: OpenStores, name: str, url: str, known: PeerStore, word: Row | None, clock: ReadsClock
+    stores: OpenStores, name: str, url: str, known: PeerStore, declaration: Row | None, clock: ReadsClock
 ) -> None:
     try:
         look = await look_at(url, name)
@@ -104,7 +104,7 @@ async def _refuse_unless_lost(
     if look.badge.store == known.store:
         text = f"cell {name}: its database {look.where} answers and is store {known.store}, which control knows"
         raise Refused("not_lost", f"{text}; nothing is lost, and nothing was changed")
-    if word is None or look.badge.store != word["replacement"]:
+    if declaration is None or look.badge.store != declaration["replacement"]:
         raise Refused("cell_database", _not_empty(name, look, look.badge))
 
 
@@ -113,14 +113,14 @@ def _not_empty(name: str, look: StoreIdentity, badge: Badge) -> str:
     return f"{text}; give an empty one in the lost one's place; nothing was changed"
 
 
-async def _find_word(stores: OpenStores, known: PeerStore) -> Row | None:
+async def _find_declaration(stores: OpenStores, known: PeerStore) -> Row | None:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, lost_stores, store_id=known.store)
 
     return await stores.control.read(body)
 
 
-async def _record_word(stores: OpenStores, name: str, known: PeerStore, reason: str, new_id: NewId) -> Row:
+async def _record_declaration(stores: OpenStores, name: str, known: PeerStore, reason: str, new_id: NewId) -> Row:
     era = await latest_era(stores.control, stores.placement) + 1
     values = {"store_id": known.store, "name": name, "replacement": new_id(), "era": era, "reason": reason.strip()}
 
@@ -130,14 +130,14 @@ async def _record_word(stores: OpenStores, name: str, known: PeerStore, reason: 
         assert row is not None
         return row
 
-    word = await stores.control.write(body)
+    declaration = await stores.control.write(body)
     text = "cell declared lost: cell=%s store=%s replacement=%s reason=%r"
-    logger.warning(text, name, known.store, word["replacement"], word["reason"])
-    return word
+    logger.warning(text, name, known.store, declaration["replacement"], declaration["reason"])
+    return declaration
 
 
-async def admit_replacement(tx: Tx, word: Row) -> None:
+async def admit_replacement(tx: Tx, declaration: Row) -> None:
     """Admit the new store in control, as the last step: from now on every process uses it."""
-    values = {"store_id": word["replacement"], "era": word["era"], "mark": 0}
-    await rows.change(tx, known_stores, values, name=word["name"], store_id=word["store_id"])
-    await rows.change(tx, lost_stores, {}, ("ended_at",), store_id=word["store_id"], ended_at=None)
+    values = {"store_id": declaration["replacement"], "era": declaration["era"], "mark": 0}
+    await rows.change(tx, known_stores, values, name=declaration["name"], store_id=declaration["store_id"])
+    await rows.change(tx, lost_stores, {}, ("ended_at",), store_id=declaration["store_id"], ended_at=None)

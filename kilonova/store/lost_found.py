@@ -1,4 +1,4 @@
-"""`lost+found/` of a file directory: files that no record knows are moved there, kept for 30 days, then removed.
+"""`lost+found/` of a file directory: files that no record knows are moved there, and removed after 30 days.
 
 A missing record is never a reason to delete what a user made (law 15): the record may be missing because an older
 database was restored. Each day has its own folder, `lost+found/2026-11-16/NAME`, so that the age of a file is seen and
@@ -16,7 +16,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 LOST_FOUND = "lost+found"
-KEPT_DAYS = 30
+EXPIRE_DAYS = 30
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
@@ -26,7 +26,7 @@ def unfinished(prefixes: str, suffix: str) -> re.Pattern[str]:
 
 
 def file_names(folder: Path) -> list[str]:
-    """Return the names of all entries but `lost+found` and hidden ones, which hold no user's bytes."""
+    """Return the names of all entries but `lost+found` and hidden ones, which do not hold users' bytes."""
     if not folder.is_dir():
         return []
     return sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith(".") and not _is_lost(entry))
@@ -37,26 +37,26 @@ def _is_lost(entry: os.DirEntry[str]) -> bool:
 
 
 def set_aside(folder: Path, name: str, now: float, why: str = "not in the records") -> None:
-    """Move the file to today's folder in `lost+found` and say so; one that cannot be moved stays where it is."""
+    """Move the file to today's folder in `lost+found` and log it; one that cannot be moved stays."""
     day = folder / LOST_FOUND / f"{_date(now):%Y-%m-%d}"
     try:
         day.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = _free_name(day, name)
         os.rename(folder / name, target)
     except FileNotFoundError:
-        return  # somebody else has moved or removed it
+        return  # another process has moved or removed it
     except OSError as error:
         logger.warning("file %s: %s, and it cannot be moved: %s; left there", folder / name, why, error)
         return
-    logger.warning("file %s: %s; moved to %s, removed after %d days", folder / name, why, target, KEPT_DAYS)
+    logger.warning("file %s: %s; moved to %s, removed after %d days", folder / name, why, target, EXPIRE_DAYS)
 
 
 def remove_expired(folder: Path, now: float) -> None:
-    """Remove what has been in `lost+found` for 30 days."""
-    oldest = _date(now) - timedelta(days=KEPT_DAYS)
+    """Remove files that have been in `lost+found` for 30 days."""
+    oldest = _date(now) - timedelta(days=EXPIRE_DAYS)
     for day in _days(folder):
         if datetime.strptime(day.name, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1) <= oldest:
-            logger.warning("folder %s: kept for %d days; removed", day, KEPT_DAYS)
+            logger.warning("folder %s: kept for %d days; removed", day, EXPIRE_DAYS)
             shutil.rmtree(day, ignore_errors=True)
 
 

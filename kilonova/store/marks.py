@@ -1,8 +1,8 @@
 """Marks, by which a cloud notices that an older copy of a database was put back (law 15).
 
-Each database has a mark that only grows. It is raised by whoever has written there, a few seconds later and in a
-transaction of its own, so an operation pays nothing for it. Its peers keep the highest committed mark that they saw:
-the other databases, the directories of the api, the memories of hosts. A database that is behind what a peer saw is
+Each database has a mark that only grows. Each process that has written there raises it, a few seconds later and in a
+separate transaction, so an operation pays nothing for it. Its peers keep the highest committed mark that they saw: the
+other databases, the directories of the api, the memories of hosts. A database that is behind what a peer saw is
 *restored*; then nothing is written anywhere until `kilonova db restored` begins a new era.
 """
 
@@ -66,7 +66,7 @@ class Marks:
     clock: Clock
     badges: dict[str, Badge] = field(default_factory=dict)  # by database, as read last
     directories: list[Path] = field(default_factory=list)
-    grace: float = 0.0  # seconds before the first mark is raised: hosts have a word first
+    grace: float = 0.0  # seconds before the first mark is raised: hosts report first
     began: float = 0.0
     on_resume: list[Callable[[], Awaitable[None]]] = field(default_factory=list)  # what a halted start left out
     _written: dict[str, int] = field(default_factory=dict)  # by database: transactions when its mark was raised last
@@ -119,15 +119,15 @@ class Marks:
         return seen
 
     async def _read(self, body: Callable[[Tx], Awaitable[Any]]) -> dict[str, Any]:
-        found = {}
+        values = {}
         for name, store in self._stores():
             try:
                 value = await store.read(body)
             except Unreachable:
                 continue
             if value is not None:
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def _stores(self) -> list[tuple[str, Store]]:
         cells = [(name, self.stores.cell(name)) for name in self.stores.cells()]
@@ -232,13 +232,13 @@ class Marks:
 
     # -- hosts --------------------------------------------------------------------------------------------------
 
-    def told_to(self, cell: str) -> dict[str, Sighting]:
+    def sightings_for(self, cell: str) -> dict[str, Sighting]:
         """Return the marks that a host of this cell shall remember."""
         return {name: self.badges[name].reached for name in ("control", "placement", cell) if name in self.badges}
 
     async def hear(self, host: str, cell: str, seen: Mapping[str, Sighting]) -> None:
         """Raises `Halted` when the host saw a later mark. Two hosts prove that a database was restored, or the only
-        one: the word of one concerns its own servers, so it alone is kept waiting."""
+        one: the report of one host concerns its own servers, so it alone has to wait."""
         refused = [await self._hear_of(name, sighting, host, cell) for name, sighting in seen.items()]
         for why in refused:
             if why:

@@ -15,7 +15,7 @@ INSTANCES_NAME = "instances"  # disks of real guests: QEMU's user passes through
 
 
 def repair_modes(directory: Path) -> None:
-    """Everything directly in a data directory that somebody else may read or enter."""
+    """Make private all entries of a data directory that other users may read or enter."""
     for entry in os.scandir(directory):
         if entry.name not in (*OPERATORS, INSTANCES_NAME, EXPORTS_NAME, RELAYS_NAME) and not entry.is_symlink():
             keep_private(Path(entry.path))
@@ -23,7 +23,7 @@ def repair_modes(directory: Path) -> None:
 
 def keep_private(path: Path) -> None:
     """Take every permission of group and others from a file or directory, with a warning. What belongs to another user
-    is only warned of, and only if everybody can read it: its group may be how we can."""
+    is only warned of, and only if all users can read it: its group may be how we can."""
     try:
         status = path.stat()
         mode = stat.S_IMODE(status.st_mode)

@@ -1,22 +1,21 @@
-"""A server that was never on a host, made of what was asked for."""
+"""A server that was never on a host, built from its request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from kilonova.domain.details import details_document
+from kilonova.domain.params import ServerSpec
+from kilonova.domain.server import POWER_NONE, SHOWN, Server, flavor_document
 
-from kilonova.domain.server import POWER_NONE, SHOWN, Server, to_json
 
-
-def new_server(server_id: str, turn: int, params: Mapping[str, Any], **state: Any) -> Server:
-    """`params` as a create has them and the request spec keeps them; `state` are the columns vm_state, task_state,
+def new_server(server_id: str, turn: int, spec: ServerSpec, **state: str | float | None) -> Server:
+    """`state` are the columns vm_state, task_state,
     hidden and what else is known."""
-    now = params["created_at"]
+    now = spec.created_at
     server = Server(
         id=server_id,
-        project_id=params["project_id"],
-        user_id=params["user_id"],
-        name=params["name"],
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        name=spec.name,
         turn=turn,
         turn_floor=None,
         unsettled=None,
@@ -29,12 +28,12 @@ def new_server(server_id: str, turn: int, params: Mapping[str, Any], **state: An
         runner_host=None,
         runner_copy=None,
         runner_proof=None,
-        image_ref=params.get("image", ""),
-        flavor_document=to_json(params["flavor"]),
+        image_ref=spec.image,
+        flavor_document=flavor_document(spec.flavor),
         claimed=None,
-        details_document=to_json(params.get("details", {})),
+        details_document=details_document(spec.details),
         network_info=None,
-        volume_info="[]" if params.get("volumes") else None,
+        volume_info="[]" if spec.volumes else None,
         recheck=0,
         hidden=SHOWN,
         cell0_failure=None,

@@ -68,8 +68,8 @@ async def put_notification(tx: Tx, *, id: str, subject: str, event_type: str, pr
 
 async def take_notifications(tx: Tx, worker: str, seconds: float, most: int) -> Sequence[Row]:
     """Take the notifications to send now, at most one of each subject. Their `attempts` are those before."""
-    found = await tx.all(_DUE, seconds=seconds, most=most)
-    return [row for row in found if await tx.run(_TAKE, taken=row["number"], by=worker, seconds=seconds)]
+    due = await tx.all(_DUE, seconds=seconds, most=most)
+    return [row for row in due if await tx.run(_TAKE, taken=row["number"], by=worker, seconds=seconds)]
 
 
 async def end_notification(tx: Tx, number: int, message_id: str) -> bool:

@@ -84,8 +84,7 @@ class OpenStores:
         self._count_cells()
 
     async def replace_cell(self, name: str, store: CellStore) -> None:
-        """Use another database for this cell, which was opened by somebody who knows that it takes the lost one's
-        place."""
+        """Use another database for this cell. The caller has opened it and ensures that it replaces the lost one."""
         before = self._cells.get(name)
         self.add_cell(name, store)
         if before is not None:
@@ -208,10 +207,10 @@ async def open_store(
         await upgrade(url, role, **connecting)
     else:
         (await status(url, role, **connecting)).refuse_other()
-    place = parse_url(url)
-    if isinstance(place, SqliteUrl):
+    location = parse_url(url)
+    if isinstance(location, SqliteUrl):
         return SqliteStore(
-            name, place.path, threaded=threaded, clock=clock, checkpoint=checkpoint, synchronous=synchronous
+            name, location.path, threaded=threaded, clock=clock, checkpoint=checkpoint, synchronous=synchronous
         )
     from kilonova.store.postgres import PostgresStore  # an embedded cloud never loads asyncpg
 
@@ -278,7 +277,7 @@ async def _check_all(roll: Roll, urls: Mapping[str, str]) -> None:
         try:
             await roll.check(name, url)
         except Unreachable:
-            continue  # a cell may be away, and is looked at when it is back; of others this is said by opening them
+            continue  # a cell may be away, and is looked at when it is back; opening the others reports this
 
 
 async def _open_placement(url: str, options: dict[str, Any]) -> DroppableStore:
@@ -326,18 +325,18 @@ async def _read_cells(tx: Tx) -> tuple[dict[str, Row], dict[str, PeerStore]]:
     return {row["name"]: row for row in await tx.all(_CELLS)}, await read_known(tx)
 
 
-async def made_cells(control_url: str, directory: Path, unseal: Unseal, clock: ReadsClock) -> dict[str, str]:
-    """Addresses of the cells that were made in the running cloud, as a control database knows them that is current."""
+async def added_cells(control_url: str, directory: Path, unseal: Unseal, clock: ReadsClock) -> dict[str, str]:
+    """Return the addresses of cells that were added to the running cloud, if control's schema is current."""
     if not (await status(control_url, "control")).is_current:
         return {}
     control = await open_store("control", control_url, clock=clock, upgrading=False)
     try:
-        found, _ = await control.read(_read_cells)
+        cells, _ = await control.read(_read_cells)
     finally:
         await control.close()
     return {
         name: unseal(row["sealed_url"]) if row["sealed_url"] else file_url(directory, name)
-        for name, row in found.items()
+        for name, row in cells.items()
     }
 
 

@@ -68,12 +68,12 @@ class _Cursor:
 
     async def head(self) -> Row | None:
         while not self.read and not self.ended:
-            found = await self._next_chunk()
-            self.ended = len(found) < self.chunk
-            if found:
-                self.before = found[-1]["created_at"], found[-1]["id"]
-            continued = await _continued(self.stores, found)
-            self.read = [row for row in found if (row["id"], row["kind"]) not in continued]
+            chunk = await self._next_chunk()
+            self.ended = len(chunk) < self.chunk
+            if chunk:
+                self.before = chunk[-1]["created_at"], chunk[-1]["id"]
+            continued = await _continued(self.stores, chunk)
+            self.read = [row for row in chunk if (row["id"], row["kind"]) not in continued]
         return self.read[0] if self.read else None
 
     async def _next_chunk(self) -> Sequence[Row]:
@@ -94,26 +94,26 @@ async def page(
 ) -> list[list[Journaled]]:
     """`by` names columns and their values. Each element has all rows of one operation, oldest journal first."""
     cursors = [_Cursor(stores, journal, by, limit + 1, before) for journal in stores.journals()]
-    found: list[Journaled] = []
-    while len(found) < limit:
+    newest_first: list[Journaled] = []
+    while len(newest_first) < limit:
         heads = [Journaled(c.journal, head) for c in cursors if (head := await c.head()) is not None]
         if not heads:
             break
         newest = max(heads, key=lambda one: one.key)
         next(c for c in cursors if c.journal is newest.journal).read.pop(0)
-        found.append(newest)
-    return await _with_earlier(stores, found)
+        newest_first.append(newest)
+    return await _with_earlier(stores, newest_first)
 
 
-async def _with_earlier(stores: Stores, found: list[Journaled]) -> list[list[Journaled]]:
-    placings = await _with_ids(stores.control, [one.row["id"] for one in found if one.row["kind"] == "build"])
-    placed = placings | {one.row["id"]: one.row for one in found if one.row["kind"] == "place"}
+async def _with_earlier(stores: Stores, operations: list[Journaled]) -> list[list[Journaled]]:
+    placings = await _with_ids(stores.control, [one.row["id"] for one in operations if one.row["kind"] == "build"])
+    placed = placings | {one.row["id"]: one.row for one in operations if one.row["kind"] == "place"}
     unburied: dict[str, Row] = {}
     with contextlib.suppress(Unreachable):
         left = [id_ for id_, row in placed.items() if from_json(row["facts"], {}).get("from_cell0")]
         unburied = await _with_ids(stores.cell(CELL0), left)
     whole = []
-    for one in found:
+    for one in operations:
         before = [(stores.cell(CELL0), unburied), (stores.control, placings)]
         earlier = [Journaled(journal, rows[one.row["id"]]) for journal, rows in before if one.row["id"] in rows]
         whole.append([*earlier, one])
@@ -122,18 +122,18 @@ async def _with_earlier(stores: Stores, found: list[Journaled]) -> list[list[Jou
 
 async def find(stores: Stores, operation_id: str) -> list[Journaled]:
     """All rows of one operation, oldest journal first; empty when there is none."""
-    found, away = [], None
+    journaled, away = [], None
     for journal in stores.journals():
         try:
             known = await _with_ids(journal, [operation_id])
         except Unreachable as why:
             away = why
             continue
-        found += [Journaled(journal, row) for row in known.values()]
-    found.sort(key=lambda one: _place_in(one.row["kind"]))
-    if away is not None and (not found or _is_continued(found[-1].row)):
+        journaled += [Journaled(journal, row) for row in known.values()]
+    journaled.sort(key=lambda one: _order_of(one.row["kind"]))
+    if away is not None and (not journaled or _is_continued(journaled[-1].row)):
         raise away  # the rest of it, or all, may be there
-    return found
+    return journaled
 
 
 def _is_continued(row: Row) -> bool:
@@ -146,11 +146,11 @@ async def operations_by_turn(stores: Stores, server: str) -> dict[int, tuple[str
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(_OF_SERVER, server=server)
 
-    found: dict[int, tuple[str, str]] = {}
+    by_turn: dict[int, tuple[str, str]] = {}
     for journal in stores.journals():
         with contextlib.suppress(Unreachable):
-            found |= {row["turn"]: (row["id"], row["kind"]) for row in await journal.read(body)}
-    return found
+            by_turn |= {row["turn"]: (row["id"], row["kind"]) for row in await journal.read(body)}
+    return by_turn
 
 
 async def steps_of(one: Journaled) -> Sequence[Row]:
@@ -162,7 +162,7 @@ async def steps_of(one: Journaled) -> Sequence[Row]:
 
 async def actions_of(stores: Stores, operation_id: str) -> list[tuple[Row, list[Row]]]:
     """Return the operation's history in the API: each action with its events. Only cells keep these."""
-    found: list[tuple[Row, list[Row]]] = []
+    actions: list[tuple[Row, list[Row]]] = []
     for name in stores.cells():
 
         async def body(tx: Tx) -> list[tuple[Row, list[Row]]]:
@@ -171,23 +171,23 @@ async def actions_of(stores: Stores, operation_id: str) -> list[tuple[Row, list[
             return [(action, events) for action in taken]
 
         with contextlib.suppress(Unreachable):
-            found += await stores.cell(name).read(body)
-    return found
+            actions += await stores.cell(name).read(body)
+    return actions
 
 
-async def _continued(stores: Stores, found: Sequence[Row]) -> set[tuple[str, str]]:
+async def _continued(stores: Stores, operations: Sequence[Row]) -> set[tuple[str, str]]:
     """Id and kind of those that go on in another journal."""
-    kinds = {row["id"]: row["kind"] for row in found if row["kind"] in ONE_AFTER_ANOTHER[:-1]}
+    kinds = {row["id"]: row["kind"] for row in operations if row["kind"] in ONE_AFTER_ANOTHER[:-1]}
     continued: set[tuple[str, str]] = set()
     for journal in stores.journals() if kinds else ():
         with contextlib.suppress(Unreachable):
             for id_, row in (await _with_ids(journal, list(kinds))).items():
-                if _place_in(row["kind"]) > _place_in(kinds[id_]):
+                if _order_of(row["kind"]) > _order_of(kinds[id_]):
                     continued.add((id_, kinds[id_]))
     return continued
 
 
-def _place_in(kind: str) -> int:
+def _order_of(kind: str) -> int:
     return ONE_AFTER_ANOTHER.index(kind) if kind in ONE_AFTER_ANOTHER else 0
 
 

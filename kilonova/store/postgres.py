@@ -33,7 +33,7 @@ _LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # the server is shutting down, or crashed
 )
-# What the server may say of a COMMIT without knowing, or saying, how it ended.
+# Errors of a COMMIT that leave its outcome unknown.
 _UNSURE = (*_LOST, asyncpg.TransactionResolutionUnknownError, asyncpg.StatementCompletionUnknownError)
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -111,8 +111,8 @@ def _bind(statement: Sql, params: dict[str, Any]) -> tuple[str, list[Any]]:
 
 def _changed_rows(status: str) -> int:
     """Return the number in "UPDATE 3" or "INSERT 0 3"; a SELECT changes nothing."""
-    word, _, count = status.rpartition(" ")
-    return int(count) if count.isdigit() and word != "SELECT" else 0
+    command, _, count = status.rpartition(" ")
+    return int(count) if count.isdigit() and command != "SELECT" else 0
 
 
 class PostgresStore:
@@ -128,15 +128,17 @@ class PostgresStore:
         on_io: OnIo | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        place = parse_url(url)
-        if not isinstance(place, PostgresUrl):
-            raise StoreError(f"{place} is not a PostgreSQL address")
+        location = parse_url(url)
+        if not isinstance(location, PostgresUrl):
+            raise StoreError(f"{location} is not a PostgreSQL address")
         self.name = name
         self.stats = Stats()
         self.halted = ""  # why nothing may be written; see store/marks.py
         self._closed = False
         self._chance = chance or random.Random()
-        self._connections = ConnectionPool(place, connections, on_io, timeout=timeout, application=f"kilonova-{name}")
+        self._connections = ConnectionPool(
+            location, connections, on_io, timeout=timeout, application=f"kilonova-{name}"
+        )
 
     async def write(self, body: Body[T]) -> T:
         if self.halted:
@@ -152,9 +154,9 @@ class PostgresStore:
     async def read(self, body: Body[T], *, few: bool = False) -> T:
         async def look(connection: Any) -> T:
             await self._connections.io(connection.execute(_BEGIN_READ))
-            found = await body(PostgresTx(self._connections, connection, self.stats, writes=False))
+            result = await body(PostgresTx(self._connections, connection, self.stats, writes=False))
             await self._connections.io(connection.execute("COMMIT"))
-            return found
+            return result
 
         return await self._look(look)
 
@@ -170,7 +172,7 @@ class PostgresStore:
             return await look(connection)
         except BaseException as error:
             await self._roll_back(connection, error)
-            if (ours := self._in_our_words(error)) is not None:
+            if (ours := self._translated(error)) is not None:
                 raise ours from error
             raise
         finally:
@@ -182,7 +184,7 @@ class PostgresStore:
             await self._connections.close()
 
     def drop(self) -> None:
-        """The process is dead, as of now: sockets are cut, nothing is said to the server."""
+        """Cut the sockets without a message to the server, as if the process had died."""
         self._closed = True
         self._connections.drop()
 
@@ -215,7 +217,7 @@ class PostgresStore:
             await self._roll_back(connection, error)
             if isinstance(error, _RETRIED):
                 raise
-            if (ours := self._in_our_words(error)) is not None:
+            if (ours := self._translated(error)) is not None:
                 raise ours from error
             raise
 
@@ -247,8 +249,8 @@ class PostgresStore:
             if not isinstance(another, Exception):
                 raise
 
-    def _in_our_words(self, error: BaseException) -> Exception | None:
-        """Callers know no driver: a broken constraint is a Conflict, a lost connection Unreachable, the rest
+    def _translated(self, error: BaseException) -> Exception | None:
+        """Return the driver's error as ours: a broken constraint is a Conflict, a lost connection Unreachable, the rest
         StoreError."""
         if isinstance(error, asyncpg.IntegrityConstraintViolationError):
             return Conflict(f"database {self.name}: {error}")

@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database, kept open between transactions.
+"""Connections to one PostgreSQL database, open between transactions.
 
 asyncpg's own pool starts a task and asks the server to reset the session at every release: three round trips more
 than a transaction of ours needs, since it leaves nothing behind in its session.
@@ -23,7 +23,7 @@ OnIo = Callable[[int], None]
 
 
 async def connect_postgres(
-    place: PostgresUrl,
+    location: PostgresUrl,
     *,
     timeout: float | None = None,
     application: str = "kilonova",
@@ -33,21 +33,21 @@ async def connect_postgres(
     statement, and connecting too."""
     settings = {"application_name": application, "jit": "off"}
     seconds = seconds if timeout is None else min(timeout, seconds)
-    if place.schema:
-        settings["search_path"] = place.schema
+    if location.schema:
+        settings["search_path"] = location.schema
     try:
         return await asyncpg.connect(
-            place.dsn,
+            location.dsn,
             timeout=seconds,
             command_timeout=timeout,
             statement_cache_size=CACHED_STATEMENTS,
-            max_cached_statement_lifetime=0,  # kept as long as the connection; no timers
+            max_cached_statement_lifetime=0,  # as long as the connection; no timers
             server_settings=settings,
         )
     except TimeoutError as error:
-        raise Unreachable(f"the database {place} did not answer within {seconds:g} seconds") from error
+        raise Unreachable(f"the database {location} did not answer within {seconds:g} seconds") from error
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise Unreachable(f"cannot reach the database {place}: {error}") from error
+        raise Unreachable(f"cannot reach the database {location}: {error}") from error
 
 
 async def run_script(connection: Any, complaint: str, script: str) -> None:
@@ -60,8 +60,8 @@ async def run_script(connection: Any, complaint: str, script: str) -> None:
 class ConnectionPool:
     """At most `most` at a time, opened when first needed, the one used last taken first."""
 
-    def __init__(self, place: PostgresUrl, most: int, on_io: OnIo | None, **options: Any) -> None:
-        self._place = place
+    def __init__(self, location: PostgresUrl, most: int, on_io: OnIo | None, **options: Any) -> None:
+        self._location = location
         self._options = options
         self._patience: float | None = options.get("timeout")
         self._on_io = on_io
@@ -94,13 +94,13 @@ class ConnectionPool:
                 if not connection.is_closed():
                     return connection
                 self._open.discard(connection)
-            connection = await self.io(connect_postgres(self._place, **self._options))
+            connection = await self.io(connect_postgres(self._location, **self._options))
         except BaseException:
             self._slots.release()
             raise
         if self._dropped:
             connection.terminate()
-            raise StoreError(f"the database {self._place} is closed")
+            raise StoreError(f"the database {self._location} is closed")
         self._open.add(connection)
         return connection
 
@@ -113,7 +113,9 @@ class ConnectionPool:
             async with asyncio.timeout(self._patience):
                 await self._slots.acquire()
         except TimeoutError:
-            raise Unreachable(f"no connection to {self._place} became free within {self._patience:g} seconds") from None
+            raise Unreachable(
+                f"no connection to {self._location} became free within {self._patience:g} seconds"
+            ) from None
 
     def give_back(self, connection: Any) -> None:
         """A connection with a transaction still open, or in an unknown state, is cut: the server rolls back."""

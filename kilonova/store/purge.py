@@ -1,10 +1,10 @@
 """Retention: removes what ended long ago, in small batches and with the databases' own clocks (law 16).
 
 An operation goes with its steps when it has ended everywhere. A deleted server goes when its last operation is gone:
-first its mapping and its other rows in control, last the row in its cell that it is found by, so that a purge that was
-interrupted is continued by the next one. Its fences, in every database, go a day after the mapping: until then they
-refuse whoever wakes up late, afterwards the missing mapping does (placement/fence.py). Nothing goes of what is live,
-owed, copied, in quarantine or a finding: each batch looks again in the transaction that removes.
+first its mapping and its other rows in control, last the row in its cell, by which the next purge continues one that
+was interrupted. Its fences, in every database, go a day after the mapping: until then they refuse late writers,
+afterwards the missing mapping does (placement/fence.py). Nothing goes of what is live, owed, copied, in quarantine or a
+finding: each batch looks again in the transaction that removes.
 """
 
 from __future__ import annotations
@@ -236,8 +236,8 @@ async def _purge_servers(stores: Stores, owner: Store, counts: Counts) -> None:
     while True:
 
         async def look(tx: Tx, after: str = after) -> list[str]:
-            found = await tx.all(_DELETED if is_cell else _UNPLACED, after=after)
-            return [row["id" if is_cell else "server_id"] for row in found]
+            batch = await tx.all(_DELETED if is_cell else _UNPLACED, after=after)
+            return [row["id" if is_cell else "server_id"] for row in batch]
 
         ids = await owner.read(look)
         if not ids:

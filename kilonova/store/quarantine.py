@@ -1,7 +1,7 @@
 """Copies of guests that the records do not explain.
 
-They are left exactly as they are until an operator says what becomes of them. A row whose action has ended stays as the
-record of that word.
+They are left exactly as they are until an operator decides about them. A row whose action has ended stays as the
+record of that decision.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ async def note_quarantine(
     """Record what a registering host reported and the records do not explain, with the reason; return what is new. A
     copy that is no longer there, or that the records explain now, leaves the quarantine."""
     known = {(row["server_id"], row["copy"]): row for row in await open_quarantine(tx, host)}
-    found = {(report.server, report.copy) for report, _ in unknown}
+    reported = {(report.server, report.copy) for report, _ in unknown}
     for (server, copy), row in known.items():
-        if (server, copy) not in found and row["action"] != "remove":
+        if (server, copy) not in reported and row["action"] != "remove":
             await rows.remove(tx, quarantine, host=host, server_id=server, copy=copy)
     for report, reason in unknown:
         await _put(tx, host, report, reason, now, is_known=(report.server, report.copy) in known)
@@ -77,5 +77,5 @@ async def _put(tx: Tx, host: str, report: CopyReport, reason: str, now: float, *
 
 
 async def end_quarantine(tx: Tx, host: str, server: str, copy: int, action: str, now: float) -> None:
-    """The operator's word was carried out; without that word nothing changes."""
+    """The operator's action was carried out; without an action nothing changes."""
     await rows.change(tx, quarantine, {"ended_at": now}, host=host, server_id=server, copy=copy, action=action)

@@ -19,7 +19,7 @@ _LOCK = Sql(
 
 
 async def lock_project_quota(tx: Tx, project: str) -> None:
-    """Lock this project's quota until this transaction ends. The row of no user stands for all: the users' own rows
+    """Lock this project's quota until this transaction ends. The row without a user locks all: the users' own rows
     may not exist yet."""
     await tx.run(_LOCK, project_id=project, user_id="")
 

@@ -73,12 +73,12 @@ class Roll:
         """A new database gets its badge; control lists it afterwards (`list_all`), never before it has one."""
         if not self.cloud or self.new_id is None:
             return
-        found = await store.read(read_badge) or await stamp(
+        badge = await store.read(read_badge) or await stamp(
             store, Badge(cloud=self.cloud, store=self.new_id(), name=name)
         )
-        self.judge(name, StoreIdentity(f"database {name}", found))
+        self.judge(name, StoreIdentity(f"database {name}", badge))
         if name not in self.known:
-            self.unlisted[name] = found.store
+            self.unlisted[name] = badge.store
 
     async def list_all(self, control: Store) -> None:
         if not self.unlisted:
@@ -120,7 +120,7 @@ class Roll:
 
 
 def _without_backup(name: str) -> str:
-    """A cell can be made again of what control, placement and hosts know; the other two cannot."""
+    """A cell can be created again from control, placement and hosts; the other two cannot."""
     return "" if name in (CONTROL, "placement") else f", or, without a backup: kilonova db lost {name} --reason TEXT"
 
 

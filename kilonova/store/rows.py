@@ -1,4 +1,4 @@
-"""Plain row access by column names; each shape of statement is built once and kept. A key of None means IS NULL.
+"""Plain row access by column names; each shape of statement is built once and cached. A key of None means IS NULL.
 
 Columns named in `stamped` get the database's time, without a round trip to ask for it (law 16)."""
 

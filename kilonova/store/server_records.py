@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import bindparam, select
 
-from kilonova.domain.server import Flavor, Server, from_json
+from kilonova.domain.params import BuildRequest, ServerSpec
+from kilonova.domain.server import Flavor, Server
 from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from kilonova.store.new_server import new_server
@@ -28,8 +29,8 @@ class ServerRecord(Server):
 
     cell: str | None = None  # None: not in one yet
     fault: Row | None = None
-    zone: str = ""  # of its host, once somebody has looked
-    is_partial: bool = False  # made of its mapping and what was once asked for: its cell does not answer
+    zone: str = ""  # of its host, once it was read
+    is_partial: bool = False  # built from its mapping and its request: its cell does not answer
 
 
 async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> ServerRecord | None:
@@ -41,7 +42,7 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Serv
         return mapping, await rows.fetch(tx, control.build_requests, server_id=server_id) if unplaced else None
 
     left = ""  # the cell where it was not, when its mapping was read before
-    for _ in range(3):  # what vanished where it was read is somewhere else: its mapping says where
+    for _ in range(3):  # a row that vanished has moved: its mapping says where
         mapping, request = await stores.control.read(body, few=True)
         if mapping is None:
             return None
@@ -84,9 +85,9 @@ def from_cell(name: str, row: Iterable[Any]) -> ServerRecord:
 
 
 def from_request(row: Row) -> ServerRecord:
-    server = from_json(row["server"], {})
-    made = new_server(row["server_id"], row["turn"], {**server, "created_at": row["created_at"]})
-    state = {"operation_id": row["operation_id"], "vm_state": server["vm_state"], "task_state": SCHEDULING}
+    request = msgspec.json.decode(row["server"], type=BuildRequest)
+    made = new_server(row["server_id"], row["turn"], request)
+    state = {"operation_id": row["operation_id"], "vm_state": request.vm_state, "task_state": SCHEDULING}
     return ServerRecord.from_row(msgspec.structs.astuple(made.changed(state)))
 
 
@@ -103,10 +104,12 @@ async def find_partial(stores: Stores, server_id: str) -> ServerRecord | None:
 
 def from_mapping(mapping: Row, spec: Row | None = None) -> ServerRecord:
     """`spec` is its request spec, if that was read."""
-    asked = from_json(spec["spec"], {}) if spec is not None else {}
     owned = {name: mapping[name] for name in ("project_id", "user_id", "created_at")}
-    params = {"name": "", "flavor": UNKNOWN_FLAVOR, **asked, **owned}
-    made = new_server(mapping["server_id"], 0, params, vm_state="unknown")
+    if spec is None:
+        asked = ServerSpec(name="", flavor=UNKNOWN_FLAVOR, **owned)
+    else:
+        asked = msgspec.structs.replace(msgspec.json.decode(spec["spec"], type=ServerSpec), **owned)
+    made = new_server(mapping["server_id"], 0, asked, vm_state="unknown")
     record = from_cell(mapping["cell"], msgspec.structs.astuple(made))
     record.is_partial = True
     return record

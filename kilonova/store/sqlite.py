@@ -19,7 +19,7 @@ from kilonova.world import Body, Row, Tx
 
 T = TypeVar("T")
 READERS = 2
-WRITE_BATCH = 128  # bounds how long the event loop is kept, and the loss of a failing COMMIT
+WRITE_BATCH = 128  # bounds how long the event loop is blocked, and the loss of a failing COMMIT
 READ_BATCH = 4  # halves the cost of a read under load; more would make short reads wait behind long ones
 
 Checkpoint = Callable[[], Awaitable[None]]
@@ -85,8 +85,8 @@ class SqliteStore:
             here: T = _unpack(self._own.run([body])[0])
             return here
         if self._reads is not None:
-            found: T = await self._reads.ask(body)
-            return found
+            result: T = await self._reads.ask(body)
+            return result
         await self._checkpoint()
         self._check_open()
         seen: T = _unpack(self._reader.run([body])[0])
@@ -103,7 +103,7 @@ class SqliteStore:
         return await self.read(body, few=True)
 
     async def close(self) -> None:
-        """Close after the calls that were made before."""
+        """Close after the earlier calls."""
         if self._closed:
             return
         self._closed = True

@@ -101,8 +101,8 @@ def drive(body: Body[Any], tx: SqliteTx) -> Any:
     raise RuntimeError("a transaction body awaits nothing but its tx")
 
 
-def in_our_words(name: str, error: BaseException) -> BaseException:
-    """Callers know no driver: a broken constraint is a Conflict, anything else the database says a StoreError."""
+def translated(name: str, error: BaseException) -> BaseException:
+    """Return the driver's error as ours: a broken constraint is a Conflict, any other database error a StoreError."""
     if isinstance(error, sqlite3.IntegrityError):
         ours: BaseException = Conflict(f"database {name}: {error}")
     elif isinstance(error, sqlite3.Error):
@@ -200,7 +200,7 @@ class WriteSide:
         except BaseException as error:
             self._check_in_transaction()
             if len(bodies) == 1:
-                outcomes.append((None, in_our_words(self.name, error)))
+                outcomes.append((None, translated(self.name, error)))
                 return True
             outcomes.clear()
             self.connection.execute("ROLLBACK")
@@ -217,7 +217,7 @@ class WriteSide:
             self._check_in_transaction()
             execute("ROLLBACK TO body")
             execute("RELEASE body")
-            return None, in_our_words(self.name, error)
+            return None, translated(self.name, error)
         execute("RELEASE body")
         return outcome
 
@@ -274,10 +274,10 @@ class ReadSide:
     def ask(self, statement: Sql, params: dict[str, Any]) -> Row | None:
         """Return the first row. A single statement sees one snapshot without a transaction around it."""
         try:
-            found: list[Row] = SqliteTx(self.connection, self._clock, self._stats).start(statement, params).fetchall()
+            rows: list[Row] = SqliteTx(self.connection, self._clock, self._stats).start(statement, params).fetchall()
         except sqlite3.Error as error:
-            raise in_our_words(self.name, error) from error
-        return found[0] if found else None
+            raise translated(self.name, error) from error
+        return rows[0] if rows else None
 
     def _run_one(self, body: Body[Any]) -> Outcome:
         connection = self.connection
@@ -288,9 +288,9 @@ class ReadSide:
                 value = drive(body, SqliteTx(connection, self._clock, self._stats))
             finally:
                 connection.execute("ROLLBACK")
-            # Without threads the connection may write; `PRAGMA query_only` would make every statement compile anew.
+            # Without threads the connection may write; `PRAGMA query_only` would make every statement compile again.
             if connection.total_changes != before:
                 raise StoreError(f"database {self.name}: a read may not write")
             return value, None
         except BaseException as error:
-            return None, in_our_words(self.name, error)
+            return None, translated(self.name, error)

@@ -56,7 +56,7 @@ class Sql:
 
     def _compile(self, dialect: Any) -> Any:
         compiled = self.element.compile(dialect=dialect)
-        # a name may stand in several places of the statement; its list is encoded once
+        # a name may occur several times in the statement; its list is encoded once
         names = [name for bind, name in compiled.bind_names.items() if isinstance(bind.type, _List)]
         self.lists = tuple(dict.fromkeys(names))
         return compiled
@@ -145,7 +145,7 @@ def _database_time_postgres(element: database_time, compiler: Any, **kw: Any) ->
 
 
 class by_bytes(ColumnElement[str]):  # named as it reads in SQL
-    """A text column, sorted and compared by its bytes whatever language the database speaks: so does Python."""
+    """A text column, sorted and compared by its bytes whatever the database's collation, as Python does."""
 
     inherit_cache = True
 

@@ -23,20 +23,20 @@ _COUNTS = {table.name: Sql(select(func.count().label("n")).select_from(table)) f
 
 async def refuse_unless_vacant(name: str, url: str, clock: ReadsClock) -> None:
     """Reads only. Raises StoreError: not empty, of another kind, newer; or Unreachable."""
-    found = await status(url, "cell")
-    found.refuse_newer()
-    if found.current is None:
+    schema = await status(url, "cell")
+    schema.refuse_newer()
+    if schema.current is None:
         if count := await _tables(url):
-            raise StoreError(f"{found.where} is not empty: it has {count} tables of another program; use an empty one")
+            raise StoreError(f"{schema.where} is not empty: it has {count} tables of another program; use an empty one")
         return
-    found.refuse_other()
+    schema.refuse_other()
     for table, count in (await _rows(name, url, clock)).items():
         if count:
-            raise StoreError(f"{found.where} is not empty: another cell has {count} {table} there; use an empty one")
+            raise StoreError(f"{schema.where} is not empty: another cell has {count} {table} there; use an empty one")
 
 
 async def _rows(name: str, url: str, clock: ReadsClock) -> dict[str, int]:
-    from kilonova.store.open import open_store  # which opens what was found free here
+    from kilonova.store.open import open_store  # which opens databases that are vacant by this module
 
     async def body(tx: Tx) -> dict[str, int]:
         counted = {table: await tx.one(statement) for table, statement in _COUNTS.items()}
@@ -50,27 +50,27 @@ async def _rows(name: str, url: str, clock: ReadsClock) -> dict[str, int]:
 
 
 async def _tables(url: str) -> int:
-    place = parse_url(url)
-    return _sqlite_tables(place) if isinstance(place, SqliteUrl) else await _postgres_tables(place)
+    location = parse_url(url)
+    return _sqlite_tables(location) if isinstance(location, SqliteUrl) else await _postgres_tables(location)
 
 
-def _sqlite_tables(place: SqliteUrl) -> int:
-    if not place.path.exists():
+def _sqlite_tables(location: SqliteUrl) -> int:
+    if not location.path.exists():
         return 0
-    connection = connect_to_look("cell", place.path)
+    connection = connect_to_look("cell", location.path)
     try:
         (count,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
         return int(count)
     except sqlite3.Error as error:
-        raise StoreError(why_not("cell", place.path, error)) from error
+        raise StoreError(why_not("cell", location.path, error)) from error
     finally:
         connection.close()
 
 
-async def _postgres_tables(place: PostgresUrl) -> int:
+async def _postgres_tables(location: PostgresUrl) -> int:
     from kilonova.store.postgres_connections import connect_postgres
 
-    connection: Any = await connect_postgres(place)
+    connection: Any = await connect_postgres(location)
     try:
         return int(await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = current_schema()"))
     finally:

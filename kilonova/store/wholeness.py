@@ -58,18 +58,18 @@ async def check_whole(urls: Mapping[str, str], folders: Mapping[str, Path] | Non
 
 
 def _check_file(url: str, name: str) -> None:
-    place = parse_url(url)
-    if not isinstance(place, SqliteUrl) or not place.path.exists():
+    location = parse_url(url)
+    if not isinstance(location, SqliteUrl) or not location.path.exists():
         return
-    connection = connect_to_look(name, place.path)
+    connection = connect_to_look(name, location.path)
     try:
-        (word,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
-        word = str(error)
+        result = str(error)
     finally:
         connection.close()
-    if word != "ok":
-        raise StoreError(f"{name} database {place.path}: it is damaged: {word}")
+    if result != "ok":
+        raise StoreError(f"{name} database {location.path}: it is damaged: {result}")
 
 
 def _check_badges(report: Wholeness, looks: Mapping[str, StoreIdentity]) -> None:

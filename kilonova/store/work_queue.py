@@ -39,14 +39,14 @@ class WorkQueue:
         return future
 
     def stop(self) -> None:
-        """Returns when everything asked before was done and the threads have ended."""
+        """Return when all earlier calls were done and the threads have ended."""
         for _ in self._threads:
             self._asks.put(None)
         for thread in self._threads:
             thread.join()
 
     def drop(self) -> None:
-        """Drop the waiting calls without an answer: the process that they stand for is dead.
+        """Drop the waiting calls without an answer: the process that they belong to is dead.
 
         Waits for the batch that is being written, since its connection can be closed only after it.
         """
@@ -59,14 +59,14 @@ class WorkQueue:
             outcomes = _outcomes(run, asks)
             if not self._dropped:
                 _answer(asks, outcomes)
-            del asks, outcomes, first  # the last batch would otherwise be kept alive while waiting
+            del asks, outcomes, first  # the last batch would otherwise stay alive while waiting
             if stopping:
                 return
 
     def _take_more(self, first: Ask) -> tuple[list[Ask], bool]:
         asks = [first]
         with contextlib.suppress(queue.Empty):
-            # Only what is there now: those who keep coming must not hold up the first.
+            # Only the calls that wait now: later ones must not delay the first.
             for _ in range(min(self._asks.qsize(), self._batch - 1)):
                 ask = self._asks.get_nowait()
                 if ask is None:
@@ -78,7 +78,7 @@ class WorkQueue:
 def _outcomes(run: Run, asks: Sequence[Ask]) -> list[Outcome]:
     try:
         return run([body for body, _ in asks])
-    except BaseException as error:  # a bug of ours: its callers hear of it, the thread lives on
+    except BaseException as error:  # a bug of ours: its callers get the error, the thread lives on
         return [(None, StoreError(f"the store failed: {error!r}")) for _ in asks]
 
 
@@ -87,7 +87,7 @@ def _answer(asks: Sequence[Ask], outcomes: Sequence[Outcome]) -> None:
     for (_, future), outcome in zip(asks, outcomes, strict=True):
         by_loop.setdefault(future.get_loop(), []).append((future, outcome))
     for loop, answers in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # that loop is closed: no caller waits there any more
             loop.call_soon_threadsafe(settle, answers)
 
 

@@ -1,8 +1,12 @@
 import logging
 
+import msgspec
 import pytest
 
+from kilonova.domain.details import Details
+from kilonova.domain.network import WantedPort
 from kilonova.domain.server import Flavor
+from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.submit import submit
@@ -17,7 +21,10 @@ class Cloud(SimCloud):
     """A simulated cloud with a few words for tests."""
 
     def make(self, name="a", *, wait=None, flavor=SMALL, **params):
-        new = NewServer(name=name, flavor=flavor, image="img", **params)
+        """`networks`, `volumes` and `details` may be documents."""
+        kinds = {"networks": list[WantedPort], "volumes": list[WantedVolume], "details": Details}
+        given = {key: msgspec.convert(one, kinds[key]) if key in kinds else one for key, one in params.items()}
+        new = NewServer(name=name, flavor=flavor, image="img", **given)
         server, accepted = self.do(lambda engine: create(engine, new, self.cause()))
         self.loop.run_for(wait or 10.0 + 2 * (self.shape.boot_seconds + self.shape.copy_seconds))
         return server, accepted.operation_id

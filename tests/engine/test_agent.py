@@ -12,8 +12,9 @@ from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
 from kilonova.compute.drivers.hardware import Hardware
 from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, Returned, StepOrder, Verdict
-from kilonova.engine.model import DESTINATION, Operation, Step
+from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, Returned, StepFacts, StepOrder, Verdict
+from kilonova.engine.model import Operation, Step
+from kilonova.operations.facts import DESTINATION
 from kilonova.sim.lab.cloud import SeededIds
 from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
 from kilonova.world import World
@@ -100,12 +101,12 @@ class Room:
         log = self.log
 
         async def work(host):
-            log.append(f"{host.facts['name']} begun")
+            log.append(f"{host.facts.was} begun")
             try:
-                await asyncio.sleep(host.facts["seconds"])
-                log.append(f"{host.facts['name']} done")
+                await asyncio.sleep(host.facts.size)
+                log.append(f"{host.facts.was} done")
             except asyncio.CancelledError:
-                log.append(f"{host.facts['name']} aborted")
+                log.append(f"{host.facts.was} aborted")
                 raise
 
         class Toy(Operation):
@@ -130,7 +131,7 @@ def order(name, turn, ordinal, seconds=0.0, server="s1", way="do"):
         server=server,
         turn=turn,
         copy=turn,
-        facts={"name": name, "seconds": seconds},
+        facts=StepFacts(was=name, size=int(seconds)),
     )
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import RetryParams, ServerSpec
+from kilonova.domain.server import Flavor
 from kilonova.engine.context import Subject
 from kilonova.operations import REGISTRY
 from tests.support.server_records import server_record
@@ -12,10 +14,12 @@ from .test_restored import server
 
 CAUSE = Cause(user_id="u", project_id="p", request_id="r", through="api")
 
+SPEC = ServerSpec(project_id="p", user_id="u", created_at=0.0, name="a", flavor=Flavor("small", 1, 512, 1))
+
 
 def check(failure):
     row = server_record(**server(vm_state="error", cell0_failure=failure, volume_info=None))
-    return REGISTRY["rebuild_in_cell0"].check(Subject(row, None, None, None, None, {"spec": {}}, CAUSE))
+    return REGISTRY["rebuild_in_cell0"].check(Subject(row, None, None, None, None, RetryParams(spec=SPEC), CAUSE))
 
 
 @pytest.mark.parametrize("failure", ["no_valid_host", "not_known", "quota_exceeded", "cancelled"])

@@ -16,7 +16,8 @@ from kilonova.engine.course import (
     inherit,
     turn_back,
 )
-from kilonova.engine.model import CONTROL, EACH_COPY, FOREVER, Operation, Retired, Step, StepTargets, Target
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Retired, Step, StepTargets, Target
+from kilonova.operations.facts import EACH_COPY, DeleteFacts
 
 NOWHERE = StepTargets("control", lambda facts: [])
 
@@ -76,7 +77,7 @@ def test_a_step_for_each_target_in_order():
     class Each(Operation):
         steps = [Step("t", work, on=EACH_COPY), Step("z", work, on=CONTROL)]
 
-    assert forward(Each(), Course(), {"copies": [["h1", 3], ["h2", 4]]})[0] == ["t@h13", "t@h24", "z@"]
+    assert forward(Each(), Course(), DeleteFacts(copies=[("h1", 3), ("h2", 4)]))[0] == ["t@h13", "t@h24", "z@"]
 
 
 def test_a_failure_is_tried_again_then_undone_in_reverse_including_the_failed_step():

@@ -7,13 +7,14 @@ import pytest
 from kilonova.domain.errors import CommitUnknown, NotYet, Refused
 from kilonova.engine.accept import Ask, IdempotencyKey, gather
 from kilonova.engine.limits import Limits
-from kilonova.engine.model import CONTROL, DESTINATION, Step
+from kilonova.engine.model import CONTROL, Step
 from kilonova.engine.rehearse import rehearse
 from kilonova.engine.restored import begin_era
 from kilonova.engine.submit import submit
 from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
 from kilonova.operations.create.accept import NewServer, create
+from kilonova.operations.facts import DESTINATION
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables.cell import servers
@@ -44,8 +45,8 @@ def test_a_server_that_another_operation_got_in_the_same_turn_is_looked_at_again
     server, _ = cloud.make()
     looks = []
 
-    async def look(engine, tx, ask, **more):
-        subject = await gather(engine, tx, ask, **more)
+    async def look(engine, tx, ask, operation, **more):
+        subject = await gather(engine, tx, ask, operation, **more)
         looks.append(subject)
         if len(looks) == 1:
             await rows.change(tx, servers, {"operation_id": "of build"}, id=server)
@@ -217,9 +218,10 @@ def test_what_a_step_found_out_before_it_waits_is_known_to_its_next_try(cloud):
     work = step.do
 
     async def waits_once(ctx):
-        known.append(ctx.facts.get("refused"))
+        known.append(ctx.facts.tried)
         if len(known) == 1:
-            raise NotYet("others to end", 1.0, facts={"refused": ["b"]})
+            ctx.facts.tried = ["b"]
+            raise NotYet("others to end", 1.0, keeps_facts=True)
         return await work(ctx)
 
     object.__setattr__(step, "do", waits_once)
@@ -230,7 +232,7 @@ def test_what_a_step_found_out_before_it_waits_is_known_to_its_next_try(cloud):
         cloud.loop.run_for(20.0)
     finally:
         object.__setattr__(step, "do", work)
-    assert known == [None, ["b"]] and cloud.operation(operation)["state"] == "done"
+    assert known == [[], ["b"]] and cloud.operation(operation)["state"] == "done"
 
 
 def test_secrets_are_apart_sealed_and_gone_with_the_operation(cloud):

@@ -66,7 +66,7 @@ class PowerCut:
 
     async def do(self, ctx):
         result = await self.work(ctx)
-        host = self.host or ctx.facts.get("destination")
+        host = self.host or getattr(ctx.facts, "destination", "")
         if host and not self.failed:
             self.failed = True
             loop = self.cloud.loop

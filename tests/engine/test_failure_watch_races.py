@@ -134,7 +134,7 @@ def test_disarmed_after_it_looked_the_watch_begins_nothing(watched, monkeypatch,
 
     async def disarmed_afterwards(engine, *given):
         seen = await look(engine, *given)
-        acts = [one for one in seen.silent.values() if one.decision.word == "acts"]
+        acts = [one for one in seen.silent.values() if one.decision.outcome == "acts"]
         waited = [row for row in seen.failures.values() if seen.now - row["changed_at"] >= due]
         if (acts or waited) and not said:
             said.append(engine.worker)

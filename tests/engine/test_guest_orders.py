@@ -17,8 +17,8 @@ from kilonova.domain.guest_contents import GuestContents, GuestFile, GuestSecret
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.messages import StepOrder, Verdict
 from kilonova.domain.server import Flavor, flavor_document, to_json
-from kilonova.engine.context import flavor_of_copy
 from kilonova.engine.secrets import Seal
+from kilonova.operations.facts import MoveFacts, ResizeFacts
 
 SECRET = base64.b64encode(b"nobody reads this").decode()
 
@@ -126,7 +126,7 @@ def test_an_order_that_cannot_be_made_holds_up_nobody_else(cloud, monkeypatch):
 def order_of(size):
     long = GuestSecrets(user_data="x" * size)
     parts = {"journal": "cell1", "operation": "o", "kind": "build", "name": "n", "way": "do", "server": "s"}
-    return StepOrder(**parts, ordinal=1, turn=1, copy=1, facts={}, guest_secrets=long)
+    return StepOrder(**parts, ordinal=1, turn=1, copy=1, guest_secrets=long)
 
 
 def test_a_message_takes_so_many_orders():
@@ -178,6 +178,7 @@ def test_a_guest_that_is_defined_again_keeps_its_share_of_the_hardware(word):
 def test_each_copy_of_a_resize_is_defined_with_its_own_flavor():
     """The source gets its old flavor back when the resize is undone."""
     old, new = Flavor("old", 1, 1024, 10), Flavor("new", 2, 2048, 20)
-    facts = {"old_flavor": flavor_document(old), "new_flavor": flavor_document(new), "source_copy": 3, "copy": 7}
-    assert [flavor_of_copy(facts, copy) for copy in (3, 7, 9)] == [old, new, None]
-    assert flavor_of_copy({"source_copy": 3, "copy": 7}, 3) is None, "it is not a resize"
+    flavors = {"old_flavor": flavor_document(old), "new_flavor": flavor_document(new)}
+    facts = ResizeFacts(**flavors, source_copy=3, copy=7)
+    assert [facts.flavor_of(copy) for copy in (3, 7, 9)] == [old, new, None]
+    assert MoveFacts(source_copy=3, copy=7).flavor_of(3) is None, "it is not a resize"

@@ -7,6 +7,7 @@ from kilonova.domain.errors import Superseded
 from kilonova.engine import journal as log
 from kilonova.engine.core import context_for
 from kilonova.engine.model import Target
+from kilonova.operations import REGISTRY
 from kilonova.schema.tables.cell import servers
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
@@ -32,7 +33,7 @@ def test_whoever_saw_an_older_ordinal_writes_nothing(busy):
         seen = first.ordinal
         first.ordinal += 1
         await log.save(tx, first, first.state, seen)
-        second.facts["mine"] = True
+        second.facts(REGISTRY["migrate"]).tried = ["mine"]
         with pytest.raises(Superseded):
             await log.save(tx, second, second.state, seen)
         return await rows.fetch(tx, operations, id=operation)

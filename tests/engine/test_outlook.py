@@ -13,6 +13,7 @@ from kilonova.engine.rehearse import rehearse
 from kilonova.hosts import states as hosts
 from kilonova.operations.whole_hosts.declare_gone import declare_gone, rehearse_gone
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
+from kilonova.operations.whole_hosts.requests import Bulk
 from kilonova.sim.lab.flavors import ROOMY
 from tests.engine.conftest import SMALL
 
@@ -124,7 +125,7 @@ def test_a_whole_host_and_then_host_gone(cloud, proven_by):
     cloud.submit("migrate", came, host="host1")
     cloud.loop.run_for(20.0)
     DEATHS[proven_by](cloud)
-    plan = cloud.do(lambda engine: rehearse_host(engine, "evacuate_host", ["host1"], {}, cloud.cause()))
+    plan = cloud.do(lambda engine: rehearse_host(engine, "evacuate_host", ["host1"], Bulk(), cloud.cause()))
     assert plan.hosts["host1"].proven_by == proven_by
     assert {move.server: move.disks[0]["fate"] for move in plan.moves} == {server: "re-created"}
     assert set(plan.refused) == {came}

@@ -97,7 +97,7 @@ def test_a_stopped_guest_that_runs_is_stopped_again(running):
     cloud.loop.run_for(2.0)
     orders = speaker.beat(powers=[(server, copy, True)])
     (order,) = orders.steps or speaker.beat().steps
-    assert order.kind == "follow_power" and order.facts["was"] == "stopped"
+    assert order.kind == "follow_power" and order.facts.was == "stopped"
     assert speaker.finish(order, result={"running": False})
     cloud.loop.run_for(2.0)
     assert shown(cloud, server) == ("stopped", 4, None)

@@ -29,7 +29,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         make(self, decided)
 
     monkeypatch.setattr(Promises, "make", noting)
-    monkeypatch.setattr(promises, "KEPT_FOR", 1e9)
+    monkeypatch.setattr(promises, "EXPIRES_AFTER", 1e9)
     return found
 
 

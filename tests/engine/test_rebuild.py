@@ -125,11 +125,14 @@ def test_what_the_guest_is_made_of_goes_back_with_the_image_and_the_owners_word_
     cloud = cloud(hosts=1)
     server, _ = cloud.make()
     first = {"key_name": "one", "user_data": "sealed one", "trusted_image_certificates": ["c1"]}
-    cloud.submit("rebuild", server, image="other", details=first)
+    of_image = {"image_properties": {"os": "old"}, "image_format": "raw", "image_marker": "m1"}
+    cloud.submit("rebuild", server, image="other", details=first, **of_image)
     cloud.loop.run_for(60.0)
+    assert {name: from_json(cloud.server(server)["details"])[name] for name in of_image} == of_image
     second = {"key_name": "two", "user_data": None, "trusted_image_certificates": ["c2"]}
     owners = {"metadata": {"a": "b"}, "description": "mine", "hostname": "h"}
-    asked = {"name": "new", "details": {**second, **owners}, "image_properties": {"hw_architecture": "aarch64"}}
+    of_third = {"image_properties": {"hw_architecture": "aarch64"}, "image_format": "qcow2", "image_marker": "m2"}
+    asked = {"name": "new", "details": {**second, **owners}, **of_third}
     operation = cloud.submit("rebuild", server, image="third", **asked).operation_id
     cloud.loop.run_for(60.0)
     row = cloud.server(server)
@@ -138,7 +141,7 @@ def test_what_the_guest_is_made_of_goes_back_with_the_image_and_the_owners_word_
     assert (row["image_ref"], row["vm_state"], row["name"]) == ("other", "active", "new")
     assert {name: details[name] for name in first} == first
     assert {name: details[name] for name in owners} == owners
-    assert details["image_properties"] == {}
+    assert {name: details[name] for name in of_image} == of_image
     assert check(cloud) == []
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from kilonova.domain.errors import Refused
+from kilonova.operations import reset_state as reset_module
 from kilonova.operations.reset_state import reset_state
 from kilonova.schema.tables import cell
 from kilonova.sim.lab.rest import audited
@@ -106,3 +107,22 @@ def test_a_deleted_server_is_not_found(lab):
     lab.loop.run_for(20.0)
     with pytest.raises(Refused, match="could not be found"):
         reset(lab, server, "active")
+
+
+@pytest.mark.parametrize("since", [{"turn": 99}, {"operation_id": "another"}, {"turn": 99, "vm_state": "error"}])
+def test_a_server_that_changed_since_the_look_is_looked_at_again(lab, monkeypatch, since):
+    """Another transaction may have come in between: what it wrote is not overwritten by what was read before it."""
+    server, _ = lab.make()
+    real, looks = reset_module.gather, []
+
+    async def changed_afterwards(engine, tx, ask):
+        subject = await real(engine, tx, ask)
+        looks.append(subject.server.turn)
+        if len(looks) == 1:
+            await rows.change(tx, cell.servers, since, id=server)
+        return subject
+
+    monkeypatch.setattr(reset_module, "gather", changed_afterwards)
+    reset(lab, server, "error")
+    assert len(looks) == 2  # the first transaction was rolled back with all that was written in it
+    assert [row["action"] for row in lab.records().table("actions")] == ["create", "resetState"]

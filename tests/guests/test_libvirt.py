@@ -21,8 +21,8 @@ from kilonova.compute.drivers.libvirt.domain import domain_xml, name_of, spec_in
 from kilonova.compute.drivers.libvirt.machine import devices_in
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
-from kilonova.domain.hardware import HardwareWish, HostClaim
-from kilonova.domain.hardware_wish import wish_of
+from kilonova.domain.hardware import HardwareRequest, HostClaim
+from kilonova.domain.hardware_request import requested_hardware
 from kilonova.domain.numa import CellClaim
 from kilonova.domain.pci import VIRTUAL, DeviceClaim
 from tests.guests.conftest import IMAGE
@@ -197,7 +197,7 @@ def test_the_host_tells_what_it_has(driver: LibvirtDriver) -> None:
 
 def test_what_the_host_gave_is_in_the_definition(driver: LibvirtDriver) -> None:
     """Pinned to the machine's first CPU, and found again by who asks what is here."""
-    wish = wish_of(1, 32, {"hw:cpu_policy": "dedicated", "hw:cpu_sockets": "1"}, {})
+    wish = requested_hardware(1, 32, {"hw:cpu_policy": "dedicated", "hw:cpu_sockets": "1"}, {})
     claim = HostClaim((CellClaim(cell=0, pinning=((0, 0),), memory_mb=32, page_kb=4),))
     spec = _with(guest(), wish, claim)
 
@@ -220,7 +220,7 @@ def _cpus_of(process: int) -> set[str]:
     return {(task / "status").read_text().partition("Cpus_allowed_list:")[2].split()[0] for task in tasks}
 
 
-def _with(spec: GuestSpec, wish: HardwareWish | None, claim: HostClaim) -> GuestSpec:
+def _with(spec: GuestSpec, wish: HardwareRequest | None, claim: HostClaim) -> GuestSpec:
     return GuestSpec(
         server=spec.server,
         copy=spec.copy,
@@ -235,7 +235,7 @@ def _with(spec: GuestSpec, wish: HardwareWish | None, claim: HostClaim) -> Guest
 
 
 def test_devices_and_pages_are_told_to_libvirt() -> None:
-    wish = wish_of(2, 64, {"hw:cpu_policy": "dedicated", "hw:mem_page_size": "large"}, {})
+    wish = requested_hardware(2, 64, {"hw:cpu_policy": "dedicated", "hw:mem_page_size": "large"}, {})
     cell = CellClaim(cell=1, pinning=((0, 6), (1, 7)), emulator=(5,), memory_mb=64, page_kb=2048)
     spec = _with(guest(), wish, HostClaim((cell,), (DeviceClaim("nic", "0000:81:00.1"),)))
     xml = domain_xml(spec, Path("/there"), "qemu", "me")

@@ -45,7 +45,7 @@ def test_the_old_disk_goes_and_the_ephemeral_disk_stays(
 
     async def rebuild() -> str:
         await disks.make(guest(1, "old"))
-        old = disks.place("s", 1)
+        old = disks.directory("s", 1)
         for name in ("disk.qcow2", "ephemeral0.qcow2"):
             qemu_io(old / name, f"write -P 7 {2 * MIB} {WRITTEN}")
         needed = MIB + GIB + (0 if preserves else GIB)
@@ -58,8 +58,8 @@ def test_the_old_disk_goes_and_the_ephemeral_disk_stays(
         return found
 
     assert asyncio.run(rebuild()) == INSTEAD, "the old root disk alone makes up for what is missing"
-    new = disks.place("s", 2)
-    assert not disks.place("s", 1).exists()
+    new = disks.directory("s", 2)
+    assert not disks.directory("s", 1).exists()
     reads = (
         ("disk.qcow2", f"read -P {ord('n')} 0 {MIB}"),
         ("disk.qcow2", f"read -P 0 {2 * MIB} {WRITTEN}"),

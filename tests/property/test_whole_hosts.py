@@ -44,7 +44,7 @@ def grown(cloud: SimCloud, servers: list[tuple[Flavor, int, str | None]]) -> Non
 
 
 def planned(cloud: SimCloud, kind: str, hosts: list[str]) -> HostPlan:
-    return cloud.do(lambda engine: rehearse_host(engine, kind, hosts, {}, cloud.cause()))  # type: ignore[no-any-return]
+    return cloud.do(lambda engine: rehearse_host(engine, kind, hosts, Bulk(), cloud.cause()))  # type: ignore[no-any-return]
 
 
 def prepared(cloud: SimCloud, kind: str, hosts: list[str]) -> None:

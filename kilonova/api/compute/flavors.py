@@ -18,7 +18,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
 from kilonova.records.access import USABLE
 from kilonova.records.kinds import Order
-from kilonova.records.query import AT_LEAST, EQUAL, Condition, Query
+from kilonova.records.query import AT_LEAST, EQUAL, Condition, ListQuery
 from kilonova.services.compute.flavors import FlavorRecord, NewFlavor
 
 MANAGE = "os_compute_api:os-flavor-manage:"
@@ -118,7 +118,7 @@ def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) 
 async def _page(call: Call) -> tuple[Sequence[FlavorRecord], int]:
     limit, descending = limit_of(call), call.query.get("sort_dir") == "desc"
     by = forms.SORT_KEYS[call.query.get("sort_key") or "flavorid"] or "number"
-    query = Query(_conditions(call), (Order(by, descending),), limit, marker=call.query.get("marker"))
+    query = ListQuery(_conditions(call), (Order(by, descending),), limit, marker=call.query.get("marker"))
     if not call.at(2, 102) or not call.query.get("name"):
         return await call.service.flavors.list_(call.caller, query), limit
     fits = matcher(call.query["name"], "name")  # a pattern, which SQL does not know: the page is cut here

@@ -16,7 +16,7 @@ from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable
 from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
 from kilonova.domain.errors import Refused
-from kilonova.records.query import AT_LEAST, EQUAL, Condition, Query
+from kilonova.records.query import AT_LEAST, EQUAL, Condition, ListQuery
 from kilonova.services.image.image import ACTIVE, QUEUED, SAVING, Image
 from kilonova.services.image.listing import PROPERTY as HAS_PROPERTY
 from kilonova.services.image.listing import scope
@@ -65,7 +65,7 @@ async def _image(call: Call, rule: str) -> Image:
     return image
 
 
-class MetadataOfImages(KeyValues):
+class ImageProperties(KeyValues):
     async def read(self, call: Call) -> dict[str, str]:
         return (await _image(call, "get_image")).properties
 
@@ -104,7 +104,7 @@ def _rejected(call: Call, why: Refused) -> Refused:
 async def _page(call: Call) -> tuple[list[Image], int]:
     limit = limit_of(call)
     conditions = (*_conditions(call), *scope(call.caller))
-    wanted = Query(conditions, limit=limit, marker=call.query.get("marker") or None)
+    wanted = ListQuery(conditions, limit=limit, marker=call.query.get("marker") or None)
     rules.require(call, "get_images")
     try:
         return await call.service.images.list_(call.caller, wanted), limit
@@ -195,7 +195,7 @@ ROUTES = [
     _route("GET", "/images/detail", detail),
     _route("GET", "/images/{image}", show),
     _route("DELETE", "/images/{image}", delete),
-    *MetadataOfImages().routes(
+    *ImageProperties().routes(
         "/images/{image}/metadata",
         dict.fromkeys(("list", "merge", "replace", "show", "put", "remove"), ANY_TOKEN),
         schemas.ALL,

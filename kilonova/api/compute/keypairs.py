@@ -12,7 +12,7 @@ from kilonova.api.compute.schemas import keypairs as forms
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
-from kilonova.records.query import ALL, Query
+from kilonova.records.query import ALL, ListQuery
 from kilonova.services.compute.keypairs import Keypair
 
 RULE = "os_compute_api:os-keypairs:"
@@ -20,7 +20,7 @@ RULE = "os_compute_api:os-keypairs:"
 
 async def list_(call: Call) -> Response:
     user, paged = _user(call, "index"), call.at(2, 35)
-    query = Query(limit=limit_of(call), marker=call.query.get("marker")) if paged else ALL
+    query = ListQuery(limit=limit_of(call), marker=call.query.get("marker")) if paged else ALL
     found = await call.service.keypairs.list(user, query)
     shown: dict[str, Content] = {"keypairs": [{"keypair": brief(call, keypair)} for keypair in found]}
     links = next_links(call, "/os-keypairs", found, query.limit, found[-1].name) if paged and found else None

@@ -10,7 +10,7 @@ from kilonova.api.compute.schemas import server_groups as forms
 from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
-from kilonova.records.query import Query
+from kilonova.records.query import ListQuery
 from kilonova.services.compute.server_groups import ANTI_AFFINITY, ServerGroup, unknown
 
 RULE = "os_compute_api:os-server-groups:"
@@ -20,7 +20,7 @@ async def list_(call: Call) -> Response:
     everybody = "all_projects" in call.query
     if everybody:
         call.require(f"{RULE}index:all_projects")
-    query = Query(limit=limit_of(call), offset=int(call.query.get("offset") or 0))
+    query = ListQuery(limit=limit_of(call), offset=int(call.query.get("offset") or 0))
     found = await call.service.server_groups.list(None if everybody else call.caller.project_id, query)
     return answer({"server_groups": [_view(call, group) for group in found]})
 

@@ -8,7 +8,7 @@ from kilonova.api.call import Call, answer
 from kilonova.api.compute.server import server_of
 from kilonova.api.content import Content
 from kilonova.api.routes import Route
-from kilonova.domain.hardware import HardwareWish, HostClaim
+from kilonova.domain.hardware import HardwareRequest, HostClaim
 from kilonova.domain.numa import CellClaim, GuestCell
 from kilonova.store.host_hardware import claim_of
 from kilonova.store.server_records import ServerRecord
@@ -29,7 +29,7 @@ async def show(call: Call) -> Response:
     return answer({"nodes": nodes, "pagesize_kb": _page_kb(wish, claim)})
 
 
-def _node(wish: HardwareWish, cell: GuestCell, got: CellClaim | None, hosts_too: bool) -> dict[str, Content]:
+def _node(wish: HardwareRequest, cell: GuestCell, got: CellClaim | None, hosts_too: bool) -> dict[str, Content]:
     threads = wish.topology.threads if wish.topology is not None else 1
     pairs = [list(cell.cpus[at : at + threads]) for at in range(0, len(cell.cpus), threads)] if threads > 1 else []
     node: dict[str, Content] = {"memory_mb": cell.memory_mb, "vcpu_set": list(cell.cpus), "siblings": pairs}
@@ -39,7 +39,7 @@ def _node(wish: HardwareWish, cell: GuestCell, got: CellClaim | None, hosts_too:
     return node
 
 
-def _page_kb(wish: HardwareWish, claim: HostClaim | None) -> int | None:
+def _page_kb(wish: HardwareRequest, claim: HostClaim | None) -> int | None:
     """Return the page size if one was requested. Without a request the guest does not know of it."""
     if wish.rules.page_size.isdigit():
         return int(wish.rules.page_size)

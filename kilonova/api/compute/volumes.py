@@ -12,7 +12,7 @@ from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.words import is_true
-from kilonova.records.query import Query
+from kilonova.records.query import ListQuery
 from kilonova.services.volume.creating import NewVolume
 from kilonova.services.volume.volume import ATTACHED, Snapshot, Volume
 
@@ -76,9 +76,9 @@ async def delete_snapshot(call: Call) -> Response:
     return nothing(202)
 
 
-def _page(call: Call) -> tuple[str, Query]:
+def _page(call: Call) -> tuple[str, ListQuery]:
     """Return a page of the caller's own project, also for an administrator."""
-    return call.caller.project_id, Query(limit=limit_of(call), offset=int(call.query.get("offset", 0)))
+    return call.caller.project_id, ListQuery(limit=limit_of(call), offset=int(call.query.get("offset", 0)))
 
 
 def _volume(volume: Volume) -> dict[str, Content]:

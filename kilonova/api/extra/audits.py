@@ -10,7 +10,7 @@ from kilonova.api.content import Content
 from kilonova.api.reading import decode, limit_of, read_body
 from kilonova.audit.findings import Finding, Report
 from kilonova.audit.holdings import asking
-from kilonova.audit.run import audit, keep, kept
+from kilonova.audit.run import audit, keep, read_reports
 
 
 class AuditBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,7 +28,7 @@ async def run(call: Call) -> Response:
 
 async def list_(call: Call) -> Response:
     """List the audits, newest first."""
-    return answer({"audits": [_view(report) for report in await kept(call.db, limit_of(call.request))]})
+    return answer({"audits": [_view(report) for report in await read_reports(call.db, limit_of(call.request))]})
 
 
 def _view(report: Report) -> dict[str, Content]:

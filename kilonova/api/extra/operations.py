@@ -229,8 +229,7 @@ async def _refuse_misfits(call: Call, wish: HostOperationBody, key: IdempotencyK
     engine, hosts, bulk = call.engine, wish.named(), wish.bulk()
     if bulk.on_misfit != REFUSE or await is_asked_already(engine, wish.operation, hosts, call.cause, key):
         return
-    params = {"accept_unfenced": bulk.accept_unfenced, "by": bulk.by}
-    plan = await rehearse_host(with_scheduler(engine), wish.operation, hosts, params, call.cause)
+    plan = await rehearse_host(with_scheduler(engine), wish.operation, hosts, bulk, call.cause)
     if plan.misfits:
         raise Refused("misfits", misfit_sentence(plan))
 

@@ -30,7 +30,7 @@ from kilonova.api.reading import decode, read_body
 from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
-from kilonova.domain.json import Json
+from kilonova.domain.json import JsonObject
 from kilonova.domain.plans import PLANS
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
@@ -78,9 +78,7 @@ async def plan(call: Call) -> Response:
         ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=ANY_FAILURE)
         told = await rehearse_retry(with_scheduler(call.engine), ask)
     elif wish.operation in HOST_FORMS:
-        bulk = wish.bulk()
-        given = {"accept_unfenced": bulk.accept_unfenced, "by": bulk.by}
-        told = await rehearse_host(with_scheduler(call.engine), wish.operation, wish.named(), given, call.cause)
+        told = await rehearse_host(with_scheduler(call.engine), wish.operation, wish.named(), wish.bulk(), call.cause)
     elif isinstance(wish, RebuildBody):
         told = await _rebuild(call, wish)
     else:
@@ -102,9 +100,7 @@ async def _rebuild(call: Call, wish: RebuildBody) -> Rehearsal | RetryRehearsal:
     return await _of_server(call.engine, kind, wish.server, params, call.cause)
 
 
-async def _asked(
-    call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody
-) -> tuple[str, dict[str, Json]]:
+async def _asked(call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody) -> tuple[str, JsonObject]:
     """Operation and parameters, as the real request has them after its checks."""
     if isinstance(wish, ServerBody | EvacuateBody):
         return wish.operation, wish.params()
@@ -113,7 +109,7 @@ async def _asked(
     return wish.operation, await resize_params(call, await server_named(call, wish.server), wish.flavor)
 
 
-async def _of_server(engine: Engine, kind: str, server: str, params: dict[str, Json], cause: Cause) -> Rehearsal:
+async def _of_server(engine: Engine, kind: str, server: str, params: JsonObject, cause: Cause) -> Rehearsal:
     mapping = await find_mapping(engine, server)
     if mapping["cell"] is None:
         raise Refused("busy", f"Instance {server} is being built; wait until it has a host")

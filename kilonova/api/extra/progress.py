@@ -15,7 +15,7 @@ async def progress_of(one: Journaled, steps: Sequence[Row]) -> dict[str, Content
     """None: it has no plan of moves."""
     document = next((step["result"] for step in reversed(steps) if step["name"] == PLAN and step["result"]), None)
     plan = plan_from(document)
-    if not plan:
+    if not plan.operation:
         return None
 
     async def body(tx: Tx) -> Sequence[Row]:
@@ -24,7 +24,7 @@ async def progress_of(one: Journaled, steps: Sequence[Row]) -> dict[str, Content
     children = await one.journal.read(body)
     done = {child["server_id"] for child in children if child["state"] == "done"}
     running = sum(child["live"] for child in children)
-    moves = plan["moves"]
+    moves = plan.moves
     return {
         "children": {
             "planned": len(moves),
@@ -34,8 +34,8 @@ async def progress_of(one: Journaled, steps: Sequence[Row]) -> dict[str, Content
             "failed": len(children) - running - len(done),
         },
         "bytes": {
-            "planned": plan["bytes"],
-            "done": sum(move.get("bytes", 0) for move in moves if move["server"] in done),
+            "planned": plan.bytes,
+            "done": sum(move.bytes for move in moves if move.server in done),
         },
-        "seconds_estimated": plan["seconds"],
+        "seconds_estimated": plan.seconds,
     }

@@ -10,7 +10,7 @@ from msgspec import Meta
 from kilonova.api.call import Call
 from kilonova.api.compute.server_image import begin_snapshot, snapshot_of
 from kilonova.domain.errors import Refused
-from kilonova.domain.json import Json
+from kilonova.domain.json import JsonObject, as_object, as_text
 from kilonova.engine.accept import Accepted, IdempotencyKey
 from kilonova.engine.rehearse import Rehearsal
 from kilonova.store.server_records import ServerRecord, find
@@ -32,14 +32,15 @@ async def submit_snapshot(call: Call, wish: SnapshotBody, key: IdempotencyKey | 
     return record.id, await begin_snapshot(call, record, image, wish.name, wish.metadata, key)
 
 
-async def planned_snapshot(call: Call, wish: SnapshotBody) -> tuple[str, dict[str, Json]]:
+async def planned_snapshot(call: Call, wish: SnapshotBody) -> tuple[str, JsonObject]:
     record, image = await server_named(call, wish.server), call.service.world.ids.uuid()
     return await snapshot_of(call, record, image, wish.name, wish.metadata)
 
 
 async def with_image_quota(call: Call, plan: Rehearsal) -> Rehearsal:
     """Add the bytes of image quota that the project has left to the plan; -1: unlimited."""
-    usage = await call.service.images.quotas.show(plan.outlook["image"]["owner"])
+    image = as_object(plan.outlook["image"])
+    usage = await call.service.images.quotas.show(as_text(image["owner"]))
     left = max(usage.limit - usage.used, 0) if usage.limit >= 0 else -1
     quota = {"image_bytes": {"used": usage.used, "limit": usage.limit, "left": left}}
     told: Rehearsal = msgspec.structs.replace(plan, outlook={**plan.outlook, "quota": quota})

@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.collection import EditTags, Tags
+from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
 from kilonova.api.identity.rules import PolicyTarget, may, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
 from kilonova.domain.errors import Refused
-from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT
+from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT, Projects
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
 
@@ -26,14 +27,40 @@ def home_of(call: Call) -> str:
     return caller.project.domain_id if caller.project is not None else DEFAULT_DOMAIN
 
 
-async def list_(call: Call) -> Response:
-    own = own_domain(call)
-    require(call, "list_projects", PolicyTarget(domain_id=own))
-    asked = within({"is_domain": 0, **filters(call, PROJECT)}, "domain_id", own)
-    names = ("tags", "tags-any", "not-tags", "not-tags-any")
-    tags = {name: set(call.query[name].split(",")) for name in names if name in call.query}
-    fits = (lambda project: _fits(set(project["tags"]), tags)) if tags else None
-    return await listed(call, PROJECT, asked, fits=fits)
+class ProjectCollection(IdentityCollection):
+    kind, words, param = PROJECT, "projects", "project"
+    reads, writes = "get_project", "manage_projects"
+
+    def service(self, call: Call) -> Projects:
+        return call.service.identity.projects
+
+    def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
+        home = None if record is None else record["domain_id"] or None
+        return PolicyTarget(domain_id=home, project_id=call.path["project"])
+
+    async def list_(self, call: Call) -> Response:
+        own = own_domain(call)
+        require(call, "list_projects", PolicyTarget(domain_id=own))
+        asked = within({"is_domain": 0, **filters(call, PROJECT)}, "domain_id", own)
+        names = ("tags", "tags-any", "not-tags", "not-tags-any")
+        tags = {name: set(call.query[name].split(",")) for name in names if name in call.query}
+        fits = (lambda project: _fits(set(project["tags"]), tags)) if tags else None
+        return await listed(call, PROJECT, asked, fits=fits)
+
+    async def add(self, call: Call) -> Record:
+        wish: dict[str, Any] = call.body["project"]
+        home = wish.get("domain_id") or ("" if wish.get("is_domain") or wish.get("parent_id") else home_of(call))
+        await _require_create(call, wish, home)
+        return await self.service(call).create(wish, home)
+
+    async def edit(self, call: Call, record: Record) -> Record:
+        return await self.service(call).change(PROJECT, record["id"], change_of(call, "project", record["id"]))
+
+    async def drop(self, call: Call, record: Record) -> None:
+        await self.service(call).delete(PROJECT, record["id"])
+
+
+PROJECTS = ProjectCollection()
 
 
 def _fits(tags: set[str], asked: dict[str, set[str]]) -> bool:
@@ -57,17 +84,6 @@ async def list_of_user(call: Call) -> Response:
     return answer(collection(call, "projects", [member(call, "projects", project) for project in found]))
 
 
-async def show(call: Call) -> Response:
-    return _one(call, await _found(call, "get_project"))
-
-
-async def create(call: Call) -> Response:
-    wish: dict[str, Any] = call.body["project"]
-    home = wish.get("domain_id") or ("" if wish.get("is_domain") or wish.get("parent_id") else home_of(call))
-    await _require_create(call, wish, home)
-    return _one(call, await call.service.identity.projects.create(wish, home), 201)
-
-
 async def _require_create(call: Call, wish: dict[str, Any], home: str) -> None:
     """A domain's manager makes projects in it, and no domains."""
     if not home and wish.get("parent_id") and not may(call, "manage_domains"):
@@ -78,42 +94,16 @@ async def _require_create(call: Call, wish: dict[str, Any], home: str) -> None:
     )
 
 
-async def change(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    wish = change_of(call, "project", project["id"])
-    return _one(call, await call.service.identity.projects.change(PROJECT, project["id"], wish))
-
-
-async def delete(call: Call) -> Response:
-    project = await _found(call, "manage_projects")
-    await call.service.identity.projects.delete(PROJECT, project["id"])
-    return nothing()
-
-
-async def _found(call: Call, rule: str) -> Record:
-    project_id = call.path["project"]
-    project = await call.service.identity.records.find(PROJECT, project_id)
-    home = None if project is None else project["domain_id"] or None
-    require(call, rule, PolicyTarget(domain_id=home, project_id=project_id))
-    if project is None:
-        raise missing("project", project_id)
-    return project
-
-
-def _one(call: Call, project: Record, status: int = 200) -> Response:
-    return answer({"project": member(call, "projects", project)}, status)
-
-
 # -- tags -------------------------------------------------------------------------------------------------------------
 
 
 class ProjectTags(Tags):
     async def read(self, call: Call) -> list[str]:
-        tags: list[str] = (await _found(call, "get_project"))["tags"]
+        tags: list[str] = (await PROJECTS.find(call))["tags"]
         return tags
 
     async def change(self, call: Call, edit: EditTags) -> list[str]:
-        project = await _found(call, "manage_projects")
+        project = await PROJECTS.find(call, writes=True)
         return await call.service.identity.projects.edit_tags(project["id"], edit)
 
     def added_to(self, call: Call, old: list[str], tag: str) -> list[str]:

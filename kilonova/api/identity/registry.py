@@ -2,100 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer, nothing
+from kilonova.api.call import Call, answer
 from kilonova.api.forms import Forms
 from kilonova.api.identity import forms, view
+from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import require
-from kilonova.api.identity.view import change_of, collection, filters, member
+from kilonova.api.identity.view import change_of, collection, filters
 from kilonova.api.routes import ANY_TOKEN, Route
-from kilonova.services.identity.records import Record, missing
-from kilonova.services.identity.registry import CatalogRecords
+from kilonova.services.identity.records import Record
+from kilonova.services.identity.registry import CatalogRecords, CatalogServices, Endpoints, Regions
 
 
-@dataclass(frozen=True)
-class RecordHandlers:
-    """One kind, with its handlers."""
+class CatalogCollection(IdentityCollection):
+    reads, writes = "list_catalog", "manage_catalog"
 
-    word: str
-    words: str
-    of: Callable[[Call], CatalogRecords]
-    create_form: Forms
-    change_form: Forms
-    read_rule: str = "list_catalog"
+    def service(self, call: Call) -> CatalogRecords:
+        services: dict[str, CatalogRecords] = {
+            "service": call.service.identity.services,
+            "endpoint": call.service.identity.endpoints,
+            "region": call.service.identity.regions,
+        }
+        return services[self.word]
+
+    async def look_up(self, call: Call) -> Record | None:
+        return await self.service(call).look_up(call.path["id"], call.service.public_url)
 
     async def list_(self, call: Call) -> Response:
-        require(call, self.read_rule)
-        records = self.of(call)
-        found = await records.list(filters(call, records.kind), call.service.public_url)
-        return answer(collection(call, self.words, [self._shown(call, record) for record in found]))
-
-    async def show(self, call: Call) -> Response:
-        require(call, self.read_rule)
-        record = await self.of(call).look_up(call.path["id"], call.service.public_url)
-        if record is None:
-            raise missing(self.word, call.path["id"])
-        return self._one(call, record)
-
-    async def create(self, call: Call) -> Response:
-        require(call, "manage_catalog")
-        wish = call.body[self.word]
-        given_id = wish.get("id", "") if self.word == "region" else ""  # only a region is called by its id
-        return self._one(call, await self.of(call).create(wish, given_id), 201)
-
-    async def create_as(self, call: Call) -> Response:
-        require(call, "manage_catalog")
-        wish = change_of(call, self.word, call.path["id"])
-        return self._one(call, await self.of(call).create(wish, call.path["id"]), 201)
-
-    async def change(self, call: Call) -> Response:
-        require(call, "manage_catalog")
-        wish = change_of(call, self.word, call.path["id"])
-        return self._one(call, await self.of(call).change(call.path["id"], wish))
-
-    async def delete(self, call: Call) -> Response:
-        require(call, "manage_catalog")
-        await self.of(call).delete(call.path["id"])
-        return nothing()
-
-    def _one(self, call: Call, record: Record, status: int = 200) -> Response:
-        return answer({self.word: self._shown(call, record)}, status)
-
-    def _shown(self, call: Call, record: Record) -> Record:
-        return view.endpoint(call, record) if self.word == "endpoint" else member(call, self.words, record)
-
-    def routes(self) -> Iterator[Route]:
-        one, all_ = f"/{self.words}/{{id}}", f"/{self.words}"
-        yield Route(method="GET", path=all_, handler=self.list_, rule=ANY_TOKEN)
-        yield Route(method="POST", path=all_, handler=self.create, rule=ANY_TOKEN, body=self.create_form)
-        yield Route(method="GET", path=one, handler=self.show, rule=ANY_TOKEN)
-        yield Route(method="PATCH", path=one, handler=self.change, rule=ANY_TOKEN, body=self.change_form)
-        yield Route(method="DELETE", path=one, handler=self.delete, rule=ANY_TOKEN)
-        if self.word == "region":
-            yield Route(method="PUT", path=one, handler=self.create_as, rule=ANY_TOKEN, body=self.create_form)
+        require(call, self.reads)
+        found = await self.service(call).list(filters(call, self.kind), call.service.public_url)
+        return answer(collection(call, self.words, [self.view(call, record) for record in found]))
 
 
-RECORD_HANDLERS = (
-    RecordHandlers(
-        "service", "services", lambda call: call.service.identity.services, forms.SERVICE_CREATE, forms.SERVICE_CHANGE
-    ),
-    RecordHandlers(
-        "endpoint",
-        "endpoints",
-        lambda call: call.service.identity.endpoints,
-        forms.ENDPOINT_CREATE,
-        forms.ENDPOINT_CHANGE,
-    ),
-    RecordHandlers(
-        "region",
-        "regions",
-        lambda call: call.service.identity.regions,
-        forms.REGION_CREATE,
-        forms.REGION_CHANGE,
-        read_rule="list_regions",
-    ),
-)
+class ServiceCollection(CatalogCollection):
+    kind, words = CatalogServices.kind, "services"
+
+
+class EndpointCollection(CatalogCollection):
+    kind, words = Endpoints.kind, "endpoints"
+
+    def view(self, call: Call, record: Record) -> Record:
+        return view.endpoint(call, record)
+
+
+class RegionCollection(CatalogCollection):
+    """Only a region is called by the id that its body, or its address, gives it."""
+
+    kind, words, reads = Regions.kind, "regions", "list_regions"
+
+    async def add(self, call: Call) -> Record:
+        require(call, self.writes)
+        request = call.body["region"]
+        if "id" in call.path:
+            return await self.service(call).create(change_of(call, "region", call.path["id"]), call.path["id"])
+        return await self.service(call).create(request, request.get("id", ""))
+
+    def routes(self, forms: tuple[Forms, Forms]) -> Iterator[Route]:
+        yield from super().routes(forms)
+        yield Route(method="PUT", path="/regions/{id}", handler=self.create, rule=ANY_TOKEN, body=forms[0])
+
+
+ROUTES = [
+    *ServiceCollection().routes((forms.SERVICE_CREATE, forms.SERVICE_CHANGE)),
+    *EndpointCollection().routes((forms.ENDPOINT_CREATE, forms.ENDPOINT_CHANGE)),
+    *RegionCollection().routes((forms.REGION_CREATE, forms.REGION_CHANGE)),
+]

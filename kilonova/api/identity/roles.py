@@ -7,44 +7,29 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import PolicyTarget, own_domain, require
-from kilonova.api.identity.view import change_of, filters, listed, member
+from kilonova.api.identity.view import filters, listed, member
 from kilonova.domain.errors import Refused
-from kilonova.services.identity.records import Record, missing
-from kilonova.services.identity.roles import ROLE
+from kilonova.services.identity.records import Record
+from kilonova.services.identity.roles import ROLE, Roles
 
 
-async def list_(call: Call) -> Response:
-    """List roles; without a domain, those that apply to all domains."""
-    require(call, "list_roles", PolicyTarget(domain_id=own_domain(call)))
-    return await listed(call, ROLE, {"domain_id": "", **filters(call, ROLE)})
+class RoleCollection(IdentityCollection):
+    kind, words, param = ROLE, "roles", "role"
+    reads, writes = "get_role", "manage_roles"
 
+    def service(self, call: Call) -> Roles:
+        return call.service.identity.roles
 
-async def show(call: Call) -> Response:
-    role_id = call.path["role"]
-    role = await call.service.identity.records.find(ROLE, role_id)
-    is_managed = role is not None and not role["domain_id"]
-    require(call, "get_role", PolicyTarget(role=role["name"] if role is not None and is_managed else None))
-    if role is None:
-        raise missing("role", role_id)
-    return _one(call, role)
+    def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
+        is_managed = record is not None and not record["domain_id"] and not writes
+        return PolicyTarget(role=record["name"] if record is not None and is_managed else None)
 
-
-async def create(call: Call) -> Response:
-    require(call, "manage_roles")
-    return _one(call, await call.service.identity.roles.create(call.body["role"]), 201)
-
-
-async def change(call: Call) -> Response:
-    require(call, "manage_roles")
-    role_id = call.path["role"]
-    return _one(call, await call.service.identity.roles.change(role_id, change_of(call, "role", role_id)))
-
-
-async def delete(call: Call) -> Response:
-    require(call, "manage_roles")
-    await call.service.identity.roles.delete(call.path["role"])
-    return nothing()
+    async def list_(self, call: Call) -> Response:
+        """List roles; without a domain, those that apply to all domains."""
+        require(call, "list_roles", PolicyTarget(domain_id=own_domain(call)))
+        return await listed(call, ROLE, {"domain_id": "", **filters(call, ROLE)})
 
 
 # -- what implies what ------------------------------------------------------------------------------------------------
@@ -104,7 +89,3 @@ def _short(call: Call, role: Record) -> dict[str, Any]:
 
 def _shorts(call: Call, roles: list[Record]) -> list[dict[str, Any]]:
     return [_short(call, role) for role in roles]
-
-
-def _one(call: Call, role: Record, status: int = 200) -> Response:
-    return answer({"role": member(call, "roles", role)}, status)

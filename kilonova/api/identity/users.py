@@ -6,33 +6,41 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity import view
+from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.projects import home_of
 from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
-from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
-from kilonova.services.identity.records import Record, missing
-from kilonova.services.identity.users import USER
+from kilonova.api.identity.view import collection, filters, listed, member, within
+from kilonova.services.identity.records import Record
+from kilonova.services.identity.users import USER, Users
 
 
-async def list_(call: Call) -> Response:
-    own = own_domain(call)
-    require(call, "list_users", PolicyTarget(domain_id=own))
-    return await listed(call, USER, within(filters(call, USER), "domain_id", own), view.user)
+class UserCollection(IdentityCollection):
+    kind, words, param = USER, "users", "user"
+    reads, writes = "get_user", "manage_users"
+
+    def service(self, call: Call) -> Users:
+        return call.service.identity.users
+
+    def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
+        own = None if writes else call.path["user"]
+        return PolicyTarget(domain_id=None if record is None else record["domain_id"], user_id=own)
+
+    async def list_(self, call: Call) -> Response:
+        own = own_domain(call)
+        require(call, "list_users", PolicyTarget(domain_id=own))
+        return await listed(call, USER, within(filters(call, USER), "domain_id", own), view.user)
+
+    async def add(self, call: Call) -> Record:
+        request = call.body["user"]
+        home = request.get("domain_id") or home_of(call)
+        require(call, self.writes, PolicyTarget(domain_id=home))
+        return await self.service(call).create(request, home)
+
+    def view(self, call: Call, record: Record) -> Record:
+        return view.user(call, record)
 
 
-async def show(call: Call) -> Response:
-    return _one(call, await found(call, "get_user"))
-
-
-async def create(call: Call) -> Response:
-    wish = call.body["user"]
-    home = wish.get("domain_id") or home_of(call)
-    require(call, "manage_users", PolicyTarget(domain_id=home))
-    return _one(call, await call.service.identity.users.create(wish, home), 201)
-
-
-async def change(call: Call) -> Response:
-    user = await found(call, "manage_users", is_own=False)
-    return _one(call, await call.service.identity.users.change(user["id"], change_of(call, "user", user["id"])))
+USERS = UserCollection()
 
 
 async def change_password(call: Call) -> Response:
@@ -44,27 +52,7 @@ async def change_password(call: Call) -> Response:
     return nothing()
 
 
-async def delete(call: Call) -> Response:
-    user = await found(call, "manage_users", is_own=False)
-    await call.service.identity.users.delete(user["id"])
-    return nothing()
-
-
 async def list_groups(call: Call) -> Response:
-    user = await found(call, "list_groups_for_user")
+    user = await USERS.find(call, rule="list_groups_for_user")
     groups = only_own(call, await call.service.identity.groups.groups_of(user["id"]))
     return answer(collection(call, "groups", [member(call, "groups", group) for group in groups]))
-
-
-async def found(call: Call, rule: str, *, is_own: bool = True) -> Record:
-    user_id = call.path["user"]
-    user = await call.service.identity.records.find(USER, user_id)
-    home = None if user is None else user["domain_id"]
-    require(call, rule, PolicyTarget(domain_id=home, user_id=user_id if is_own else None))
-    if user is None:
-        raise missing("user", user_id)
-    return user
-
-
-def _one(call: Call, user: Record, status: int = 200) -> Response:
-    return answer({"user": view.user(call, user)}, status)

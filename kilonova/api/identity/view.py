@@ -1,4 +1,4 @@
-"""Records as identity shows them, with their links, and lists of them page by page."""
+"""IdentityCollection as identity shows them, with their links, and lists of them page by page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.domain.errors import Refused
-from kilonova.records.query import ABOVE, Condition, Query
+from kilonova.records.query import ABOVE, Condition, ListQuery
 from kilonova.services.identity.records import FLAGS, Record, RecordKind
 
 LONGEST_PAGE = 1000
@@ -55,7 +55,7 @@ async def listed(
     as values: nothing can match. `fits`: a filter that is not a column."""
     words, limit = f"{kind.words}s", _limit(call)
     marker = call.query.get("marker", "")
-    page = Query((Condition("id", ABOVE, marker),) if marker else (), limit=limit + 1 if limit and not fits else -1)
+    page = ListQuery((Condition("id", ABOVE, marker),) if marker else (), limit=limit + 1 if limit and not fits else -1)
     records = await call.service.identity.records.page(kind, by, page) if by is not None else []
     if fits is not None:
         records = [record for record in records if fits(record)]

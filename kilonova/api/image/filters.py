@@ -12,7 +12,7 @@ from starlette.datastructures import QueryParams
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import Order
-from kilonova.records.query import AT_LEAST, AT_MOST, BELOW, EQUAL, ONE_OF, OUTSIDE, Condition, Query
+from kilonova.records.query import AT_LEAST, AT_MOST, BELOW, EQUAL, ONE_OF, OUTSIDE, Condition, ListQuery
 from kilonova.services.image.image import MEMBER_STATUSES, VISIBILITIES
 from kilonova.services.image.listing import ALL, PROPERTY, SORT_KEYS, TAG, scope
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(,|$)', re.DOTALL)
 
 
-def query_of(query: QueryParams, caller: Caller) -> Query:
+def query_of(query: QueryParams, caller: Caller) -> ListQuery:
     if "changes-since" in query:
         raise Refused(400, "Filter by updated_at=gt:TIME instead of changes-since.")
     conditions: list[Condition] = []
@@ -47,7 +47,7 @@ def query_of(query: QueryParams, caller: Caller) -> Query:
     visibility = _one_of(query, "visibility", (*VISIBILITIES, ALL), "")
     member_status = _one_of(query, "member_status", (*MEMBER_STATUSES, ALL), "accepted")
     conditions += scope(caller, visibility, member_status)
-    return Query(tuple(conditions), _order(query), limit, marker=query.get("marker") or None)
+    return ListQuery(tuple(conditions), _order(query), limit, marker=query.get("marker") or None)
 
 
 def _conditions(name: str, value: str) -> Iterator[Condition]:

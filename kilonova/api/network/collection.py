@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer, nothing
+from kilonova.api.call import Call, answer
+from kilonova.api.collection import Collection
 from kilonova.api.network import forms
 from kilonova.api.network.guards import guard_change, guard_new, hidden_from
 from kilonova.api.network.query import links, only_fields, query_of
@@ -22,10 +24,14 @@ def viewer_of(call: Call, rule: str) -> str | None:
     return None if call.allows(rule, project_id="") else call.caller.project_id
 
 
-class Collection:
+class NetworkCollection(Collection[Thing]):
     def __init__(self, name: str, path: str) -> None:
         self.kind = KINDS[name]
         self.path = f"/v2.0/{path}"
+
+    @property
+    def word(self) -> str:
+        return self.kind.name
 
     def routes(self) -> list[Route]:
         name, one = self.kind.name, f"{self.path}/{{id}}"
@@ -51,40 +57,37 @@ class Collection:
         pages = links(call, self.path, things, query)
         return answer({self.kind.plural: shown, **({f"{self.kind.plural}_links": pages} if pages else {})})
 
-    async def show(self, call: Call) -> Response:
-        """Show one record, or 404 if the caller may not see it."""
-        return answer({self.kind.name: only_fields(call, self._shown(call, await self.seen(call)))})
-
     async def create(self, call: Call) -> Response:
         """Create one record, or all of a list or none of it."""
-        ((key, told),) = call.body.items()
-        several = key == self.kind.plural
-        wishes = [self._owned(call, wish) for wish in (told if several else [told])]
+        if self.kind.plural not in call.body:
+            return await super().create(call)
+        things = await self._make(call, call.body[self.kind.plural])
+        return answer({self.kind.plural: [self.view(call, thing) for thing in things]}, 201)
+
+    async def add(self, call: Call) -> Thing:
+        return (await self._make(call, [call.body[self.word]]))[0]
+
+    async def _make(self, call: Call, told: Sequence[dict[str, Any]]) -> Sequence[Thing]:
+        wishes = [self._owned(call, wish) for wish in told]
         for wish in wishes:
-            await guard_new(call, self.kind.name, wish)
-        things = await self.noun(call).create(viewer_of(call, call.route.rule), wishes)
-        shown = [self._shown(call, thing) for thing in things]
-        return answer({key: shown if several else shown[0]}, 201)
+            await guard_new(call, self.word, wish)
+        return await self.noun(call).create(viewer_of(call, call.route.rule), wishes)
 
-    async def update(self, call: Call) -> Response:
-        """Update only the attributes that the body names."""
-        thing, wish = await self.seen(call), whole_numbers(call.body[self.kind.name])
-        await guard_change(call, self.kind.name, thing, wish)
-        viewer = viewer_of(call, call.route.rule)
-        return answer({self.kind.name: self._shown(call, await self.noun(call).update(viewer, thing["id"], wish))})
-
-    async def delete(self, call: Call) -> Response:
-        """Delete the record and those that depend on it; refused while it is in use."""
-        thing = await self.seen(call)
-        await guard_change(call, self.kind.name, thing, {})
-        await self.noun(call).delete(viewer_of(call, call.route.rule), thing["id"])
-        return nothing()
-
-    async def seen(self, call: Call) -> Thing:
+    async def find(self, call: Call, *, writes: bool) -> Thing:
         return await self.noun(call).show(viewer_of(call, f"get_{self.kind.name}"), call.path["id"])
 
-    def _shown(self, call: Call, thing: Thing) -> Thing:
-        return _without(hidden_from(call, self.kind.name), thing)
+    async def edit(self, call: Call, record: Thing) -> Thing:
+        wish = whole_numbers(call.body[self.word])
+        await guard_change(call, self.word, record, wish)
+        return await self.noun(call).update(viewer_of(call, call.route.rule), record["id"], wish)
+
+    async def drop(self, call: Call, record: Thing) -> None:
+        await guard_change(call, self.word, record, {})
+        await self.noun(call).delete(viewer_of(call, call.route.rule), record["id"])
+
+    def view(self, call: Call, record: Thing) -> Thing:
+        shown = _without(hidden_from(call, self.word), record)
+        return only_fields(call, shown) if call.route.method == "GET" else shown
 
     def _owned(self, call: Call, told: dict[str, Any]) -> dict[str, Any]:
         wish: dict[str, Any] = whole_numbers(told)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import JSON, Kind, Order, Thing
-from kilonova.records.query import ONE_OF, Condition, Query
+from kilonova.records.query import ONE_OF, Condition, ListQuery
 from kilonova.services.network.addresses import address_of, shown
 from kilonova.services.network.kinds import TAG_FILTERS
 
@@ -18,7 +18,7 @@ PARTS_OF_FIXED_IPS = ("ip_address", "subnet_id")
 MOST_VALUES = 1000
 
 
-def query_of(call: Call, kind: Kind, hidden: Iterable[str]) -> Query:
+def query_of(call: Call, kind: Kind, hidden: Iterable[str]) -> ListQuery:
     query = call.query
     filters: dict[str, list[str]] = {}
     for name in query:
@@ -36,7 +36,7 @@ def query_of(call: Call, kind: Kind, hidden: Iterable[str]) -> Query:
     if not hidden_free(keys, hidden):
         raise Refused(400, "A sort_key is not a sortable attribute.")
     limit = int(query.get("limit", "0"))
-    return Query(
+    return ListQuery(
         tuple(Condition(*_condition(kind, name, filters[name])) for name in sorted(filters)),
         tuple(Order(_sortable(kind, key), way != "asc") for key, way in zip(keys, ways, strict=True)),
         limit=limit or -1,
@@ -93,7 +93,7 @@ def only_fields(call: Call, thing: Thing) -> Thing:
     return {name: thing[name] for name in fields if name in thing}
 
 
-def links(call: Call, path: str, things: Sequence[Thing], query: Query) -> list[dict[str, str]]:
+def links(call: Call, path: str, things: Sequence[Thing], query: ListQuery) -> list[dict[str, str]]:
     if query.limit < 0 or not things:
         return []
     full, found = len(things) >= query.limit, []

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from kilonova.api.network import extensions, forms, quotas, routers, versions, zones
-from kilonova.api.network.collection import Collection
+from kilonova.api.network.collection import NetworkCollection
 from kilonova.api.network.tags import RecordTags
 from kilonova.api.routes import ANY_TOKEN, PUBLIC, Route
 
 QUOTA = "/v2.0/quotas/{project}"
 ROUTER = "/v2.0/routers/{id}"
-_COLLECTIONS = [Collection(name, path) for name, path in versions.COLLECTIONS.items()]
+_COLLECTIONS = [NetworkCollection(name, path) for name, path in versions.COLLECTIONS.items()]
 
 
-def tags_of(collection: Collection) -> list[Route]:
+def tags_of(collection: NetworkCollection) -> list[Route]:
     name = collection.kind.name
     rules = {"read": f"get_{name}", "write": f"update_{name}"}
     return RecordTags(collection).routes(f"{collection.path}/{{id}}/tags", rules, forms.TAG_LIST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kilonova.api.call import Call
 from kilonova.api.collection import EditTags, Tags
-from kilonova.api.network.collection import Collection
+from kilonova.api.network.collection import NetworkCollection
 from kilonova.api.network.forms import MOST_TAGS
 from kilonova.domain.errors import Refused
 
@@ -12,15 +12,15 @@ LONGEST = 255
 
 
 class RecordTags(Tags):
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: NetworkCollection) -> None:
         self._collection = collection
 
     async def read(self, call: Call) -> list[str]:
-        tags: list[str] = (await self._collection.seen(call))["tags"]
+        tags: list[str] = (await self._collection.find(call, writes=False))["tags"]
         return tags
 
     async def change(self, call: Call, edit: EditTags) -> list[str]:
-        thing = await self._collection.seen(call)
+        thing = await self._collection.find(call, writes=True)
         call.require(project_id=thing["project_id"])
         return await self._collection.noun(call).edit_tags(thing["id"], edit)
 

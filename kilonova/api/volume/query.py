@@ -14,7 +14,7 @@ from kilonova.api.compute.paging import time_of
 from kilonova.api.routes import Version
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import Order
-from kilonova.records.query import COMPARISONS, EQUAL, LIKE, Condition, Query
+from kilonova.records.query import COMPARISONS, EQUAL, LIKE, Condition, ListQuery
 
 MOST = 1000
 LARGEST = 2**31 - 1
@@ -92,8 +92,8 @@ def viewer_of(call: Call) -> str | None:
     return None if call.caller.is_admin and is_asked(call, "all_tenants") else call.caller.project_id
 
 
-def page_of(call: Call, orders: Mapping[str, str]) -> Query:
-    return Query(
+def page_of(call: Call, orders: Mapping[str, str]) -> ListQuery:
+    return ListQuery(
         order=_order(call, orders),
         limit=min(_count(call, "limit", MOST), MOST),
         offset=_count(call, "offset", 0),
@@ -101,7 +101,7 @@ def page_of(call: Call, orders: Mapping[str, str]) -> Query:
     )
 
 
-def query_of(call: Call, listed: ListOptions) -> Query:
+def query_of(call: Call, listed: ListOptions) -> ListQuery:
     conditions: list[Condition] = []
     for name in call.query:
         if name in NOT_FILTERS:

@@ -8,7 +8,7 @@ from kilonova.api.call import Call
 from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true
-from kilonova.records.query import EQUAL, Condition, Query
+from kilonova.records.query import EQUAL, Condition, ListQuery
 from kilonova.services.image.image import Image
 from kilonova.services.image.listing import scope
 from kilonova.services.volume.creating import NewVolume, no_image
@@ -62,7 +62,7 @@ async def find_image(call: Call, reference: str) -> Image:
         return await call.service.images.find(call.caller, reference.rpartition("/")[2])
     except Refused:
         named = (Condition("name", EQUAL, reference), *scope(call.caller))
-        found = await call.service.images.list_(call.caller, Query(named, limit=2))
+        found = await call.service.images.list_(call.caller, ListQuery(named, limit=2))
     if len(found) > 1:
         raise Refused(409, f"Multiple matches found for '{reference[:80]}', use an ID to be more specific.")
     if not found:

@@ -26,10 +26,10 @@ from kilonova.domain.hardware import HostClaim
 from kilonova.world import CopyReport, GuestSpec, GuestVolume
 
 PLAIN = SimulatedTopology()
-CONSOLE_KEPT = 65536  # characters; older lines are dropped, as a console log file is rotated
+CONSOLE_LIMIT = 65536  # characters; older lines are dropped, as a console log file is rotated
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class GuestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a disk at the time of its snapshot."""
 
     name: str
@@ -45,7 +45,7 @@ class Guest(msgspec.Struct, kw_only=True):
     power: str = "off"
     boots: int = 0
     console: str = ""
-    snapshot: Kept | None = None
+    snapshot: GuestSnapshot | None = None
     given: SecretContents = NOTHING  # in secret
 
 
@@ -71,7 +71,7 @@ class Host:
     has_room: bool = True  # for the new disks of a rebuild beside the old ones
     session: int = 0  # one more at each power cut: what began before it can never end
     guests: dict[tuple[str, int], Guest] = field(default_factory=dict)
-    images: set[str] = field(default_factory=set)  # at hand, so that a disk is made without fetching
+    images: set[str] = field(default_factory=set)  # cached, so that a disk is created without fetching
 
 
 class GuestCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,9 +132,9 @@ class Hardware:
         topology: SimulatedTopology = PLAIN,
         traits: Sequence[str] = (),
     ) -> Host:
-        """Put a machine into the room; one that stood here before is found as it was left."""
+        """Add a machine; one that was here before has its saved state."""
         pool = f"shared:{shared_storage}" if shared_storage else f"local:{name}"
-        switches = next((kept for _, _, kept in self._state.all("host", Switches, name)), None) or Switches()
+        switches = next((stored for _, _, stored in self._state.all("host", Switches, name)), None) or Switches()
         host = Host(
             name, vcpus, memory_mb, disk_gb, pool, boot_seconds, copy_seconds, switches, topology, tuple(traits)
         )
@@ -223,7 +223,7 @@ class Hardware:
         return self.storage.held(host.pool, server, (host.name, copy))
 
     def guest(self, host: Host, server: str, copy: int) -> Guest:
-        """The record of this copy, made when it is not there: a disk without a guest."""
+        """Return the record of this copy, created if missing: a disk without a guest."""
         guest = host.guests.get((server, copy))
         if guest is None:
             guest = Guest(server=server, copy=copy)
@@ -249,10 +249,10 @@ class Hardware:
         """Write the guest's lines to its console, as when it boots, gets a volume or loses one."""
         of = list(zip(spec.volumes, volumes, strict=False))
         root = next((marker for one, marker in of if one.is_root), disk.marker)
-        found = f"root={root} volumes={','.join(marker for one, marker in of if not one.is_root)}"
-        line = f"KILONOVA-GUEST name={spec.name} boot={guest.boots} {found}\n"
+        markers = f"root={root} volumes={','.join(marker for one, marker in of if not one.is_root)}"
+        line = f"KILONOVA-GUEST name={spec.name} boot={guest.boots} {markers}\n"
         about = _disk_line(disk) + contents_line(spec, guest.given)
-        guest.console = (guest.console + about + line)[-CONSOLE_KEPT:]
+        guest.console = (guest.console + about + line)[-CONSOLE_LIMIT:]
         self.save(host, guest)
 
     def stop(self, host: Host, guest: Guest) -> None:
@@ -301,8 +301,8 @@ class Hardware:
 
     def _memory(self, host: str) -> dict[str, bytes]:
         if host not in self._memories:
-            kept = self._state.all("memory", msgspec.Raw, host)
-            self._memories[host] = {name: bytes(value) for _, name, value in kept}
+            rows = self._state.all("memory", msgspec.Raw, host)
+            self._memories[host] = {name: bytes(value) for _, name, value in rows}
         return self._memories[host]
 
     # --- seeing and touching from outside ---------------------------------------------------------------------------
@@ -349,7 +349,7 @@ class Hardware:
     def plant(
         self, host: str, server: str, copy: int, power: str = "on", *, name: str = "planted", marker: str = "planted"
     ) -> None:
-        """Make a guest that nobody requested, as after a restored backup or a forgotten test."""
+        """Make a guest without a request, as after a restored backup or a forgotten test."""
         at = self.host(host)
         disk = self.storage.begin(at.pool, server, (host, copy))
         self.storage.complete(disk, [marker])
@@ -375,14 +375,14 @@ class Hardware:
                 yield host, guest
 
     def _running_disk(self, server: str, host: str | None) -> Disk:
-        places = [place for place in self.running(server) if host in (None, place[0])]
-        if len(places) != 1:
-            where = ", ".join(f"{at} (copy {copy})" for at, copy in places) or "nowhere"
+        copies = [pair for pair in self.running(server) if host in (None, pair[0])]
+        if len(copies) != 1:
+            where = ", ".join(f"{at} (copy {copy})" for at, copy in copies) or "nowhere"
             raise Refused("not_running", f"server {server} runs {where}; one running copy is needed")
-        at = self.host(places[0][0])
-        disk = self.disk(at, server, places[0][1])
+        at = self.host(copies[0][0])
+        disk = self.disk(at, server, copies[0][1])
         if disk is None:
-            raise Refused("no_disk", f"copy {places[0][1]} of server {server} on {at.name} has no disk")
+            raise Refused("no_disk", f"copy {copies[0][1]} of server {server} on {at.name} has no disk")
         return disk
 
 
@@ -392,7 +392,7 @@ def _check_marker(text: str) -> None:
 
 
 def _disk_line(disk: Disk) -> str:
-    """Return the console line about the guest's disks; "" if it has only the root disk, as it was made."""
+    """Return the console line about the guest's disks; "" if it has only the root disk, unchanged."""
     if not disk.others and not disk.grown:
         return ""
     return f"KILONOVA-DISKS {' '.join(disk.described())}\n"

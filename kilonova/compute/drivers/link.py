@@ -34,7 +34,7 @@ class SimulatedLink:
 
     async def serve(self, subject: str, handler: Handler, *, shared: bool = False) -> None:
         async def hear(body: bytes) -> bytes:
-            # An agent is only ever told something, never asked: for a lost message nothing has to be held back.
+            # An agent gets events, never requests: nothing waits for a lost message.
             return await handler(body) if self.is_open else b""
 
         await self._bus.serve(subject, hear, shared=shared)
@@ -43,7 +43,7 @@ class SimulatedLink:
         await self._bus.stop_serving()
 
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
-        """A question or an answer that meets a cut link is lost; who asked notices by the time it takes."""
+        """A request or a response that meets a cut link is lost; the caller's timeout notices."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout
         if self.is_open:

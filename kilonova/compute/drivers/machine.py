@@ -1,6 +1,6 @@
 """Reaching simulated machines over the bus: the switches of this process's machines, and the disk port of others.
 
-A machine is a world of its own to its agent: the agent may be dead or cut off, the power controller still answers.
+A machine is independent of its agent: the agent may be dead or cut off, the power controller still answers.
 """
 
 from __future__ import annotations

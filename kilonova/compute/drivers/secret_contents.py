@@ -35,15 +35,15 @@ def given_by(secrets: GuestSecrets) -> SecretContents:
 
 def contents_line(spec: GuestSpec, given: SecretContents) -> str:
     """Empty for a guest that was given nothing but a name, a password and ports without tags."""
-    words = dict(_words(spec, given))
-    if not words:
+    fields = dict(_fields(spec, given))
+    if not fields:
         return ""
-    known = {"hostname": spec.contents.hostname, **words, "password": "set" if given.password else ""}
-    told = " ".join(f"{name}={quote(value, safe='/,:=.@')}" for name, value in known.items() if value)
-    return f"KILONOVA-CONTENTS {told}\n"
+    known = {"hostname": spec.contents.hostname, **fields, "password": "set" if given.password else ""}
+    text = " ".join(f"{name}={quote(value, safe='/,:=.@')}" for name, value in known.items() if value)
+    return f"KILONOVA-CONTENTS {text}\n"
 
 
-def _words(spec: GuestSpec, given: SecretContents) -> Iterator[tuple[str, str]]:
+def _fields(spec: GuestSpec, given: SecretContents) -> Iterator[tuple[str, str]]:
     contents = spec.contents
     tags = [f"{port.mac}={port.tag}" for port in spec.ports if port.tag]
     tags += [f"{volume.device}={volume.tag}" for volume in spec.volumes if volume.tag]

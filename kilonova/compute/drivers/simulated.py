@@ -208,8 +208,8 @@ class SimulatedDriver(SimulatedSnapshots):
         guest = self._host.guests.get((server, copy))
         seconds = 0.0
         if on and (guest is None or guest.power == "off"):
-            found = await self._found_on(guest.spec) if guest is not None and guest.spec is not None else []
-            self._start(guest, server, copy, found)
+            markers = await self._markers_of(guest.spec) if guest is not None and guest.spec is not None else []
+            self._start(guest, server, copy, markers)
             seconds = self._host.boot_seconds
         elif guest is not None and not on:
             self._hardware.stop(self._host, guest)
@@ -243,15 +243,15 @@ class SimulatedDriver(SimulatedSnapshots):
         await call.half_done()
 
     async def _give(self, guest: Guest, spec: GuestSpec) -> None:
-        """The guest has the volumes of this definition; one that runs tells what it finds on them."""
+        """Give the guest the volumes of this definition; a running one writes their markers to its console."""
         guest.spec = spec
         self._hardware.save(self._host, guest)
         disk = self._disk(guest.server, guest.copy)
-        found = await self._found_on(spec) if guest.power == "on" else []
+        markers = await self._markers_of(spec) if guest.power == "on" else []
         if guest.power == "on" and disk is not None:
-            self._hardware.say(self._host, guest, spec, disk, found)
+            self._hardware.say(self._host, guest, spec, disk, markers)
 
-    async def _found_on(self, spec: GuestSpec) -> list[str]:
+    async def _markers_of(self, spec: GuestSpec) -> list[str]:
         return [await self._volumes.read(one) for one in spec.volumes] if self._volumes is not None else []
 
     async def ensure_absent(self, server: str, copy: int) -> None:

@@ -33,7 +33,7 @@ class SimulatedConsole:
     async def write(self, data: bytes) -> None:
         if not self._lives():
             raise ConnectionResetError("the guest has ended")
-        if len(self._output) <= PIECE:  # a guest that cannot write drops what it is told
+        if len(self._output) <= PIECE:  # a guest that cannot write drops its input
             self._output += data
             if b"\r" in data or b"\n" in data:
                 self._output += b"\r\n" + _as_typed(self._guest.console.splitlines()[-1] + "\n")

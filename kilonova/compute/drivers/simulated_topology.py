@@ -1,4 +1,4 @@
-"""The inside of a simulated machine: NUMA cells, cores, memory pages and PCI cards, made from a few numbers."""
+"""The inside of a simulated machine: NUMA cells, cores, memory pages and PCI cards, built from a few numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _cell(
 
 def _devices(cards: Sequence[SimulatedCard]) -> list[PciDevice]:
     """Return the devices of the cards: each card on its own bus, followed by its virtual functions."""
-    found: list[PciDevice] = []
+    devices: list[PciDevice] = []
     single = [card for card in cards for _ in range(card.count)]
     for bus, card in enumerate(single, FIRST_BUS):
         whole = PciDevice(
@@ -68,8 +68,8 @@ def _devices(cards: Sequence[SimulatedCard]) -> list[PciDevice]:
         )
         product = (card.vf_product_id or card.product_id).lower()
         part = replace(whole, product_id=product, type=VIRTUAL, parent=whole.address)
-        found += [whole, *(replace(part, address=_address(bus, number)) for number in range(1, card.vfs + 1))]
-    return found
+        devices += [whole, *(replace(part, address=_address(bus, number)) for number in range(1, card.vfs + 1))]
+    return devices
 
 
 def _address(bus: int, number: int) -> str:

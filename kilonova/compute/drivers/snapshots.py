@@ -1,4 +1,4 @@
-"""Snapshots of simulated disks. The bytes tell what the disk held, so a guest made from the image finds it again."""
+"""Snapshots of simulated disks. The bytes contain the disk's content, so a guest of the image reads it again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from kilonova.compute.drivers.hardware import Guest, Hardware, Host, Kept
+from kilonova.compute.drivers.hardware import Guest, GuestSnapshot, Hardware, Host
 from kilonova.compute.drivers.storage import BETWEEN
 from kilonova.domain.errors import Failed
 from kilonova.domain.image_bytes import DiskSnapshot
@@ -37,14 +37,14 @@ class SimulatedSnapshots(ABC):
                 f"the disk of server {server} has a marker of {len(disk.marker)} characters, at most {LONGEST} can be"
             )
             raise Failed("disk_too_large", f"{text} snapshotted", final=True)
-        kept = guest.snapshot
-        if kept is None or kept.name != name:
-            kept = Kept(name=name, content=list(disk.content))
+        snapshot = guest.snapshot
+        if snapshot is None or snapshot.name != name:
+            snapshot = GuestSnapshot(name=name, content=list(disk.content))
             await call.half_done(self._host.copy_seconds)
             if self._host.guests.get((server, copy)) is not guest:
                 raise Failed("no_disk", f"copy {copy} of server {server} was removed from {self._host.name}")
-            self._keep(guest, kept)
-        return DiskSnapshot(size=len(_bytes(kept)), disk_format=RAW)
+            self._keep(guest, snapshot)
+        return DiskSnapshot(size=len(_bytes(snapshot)), disk_format=RAW)
 
     async def read_snapshot(self, server: str, copy: int, name: str) -> AsyncIterator[bytes]:
         call = await self._begin("read_snapshot")
@@ -64,10 +64,10 @@ class SimulatedSnapshots(ABC):
             self._keep(guest, None)
         await call.half_done()
 
-    def _keep(self, guest: Guest, kept: Kept | None) -> None:
-        guest.snapshot = kept
+    def _keep(self, guest: Guest, snapshot: GuestSnapshot | None) -> None:
+        guest.snapshot = snapshot
         self._hardware.save(self._host, guest)
 
 
-def _bytes(kept: Kept) -> bytes:
-    return disk_with(BETWEEN.join(kept.content))
+def _bytes(snapshot: GuestSnapshot) -> bytes:
+    return disk_with(BETWEEN.join(snapshot.content))

@@ -1,4 +1,4 @@
-"""The saved state of simulated hardware, so that guests are found as they were after a kill -9 of the program.
+"""The saved state of simulated hardware, so that guests survive a kill -9 of the program.
 
 SQLite without syncing: it survives the process, not a power cut, and costs some microseconds per change.
 """
@@ -29,20 +29,20 @@ class StateFile:
         self._db = None if path is None else _open(path)
         self._encode = msgspec.json.Encoder().encode
 
-    def put(self, kind: str, place: str, name: str, value: Any) -> None:
+    def put(self, kind: str, location: str, name: str, value: Any) -> None:
         if self._db is not None:
-            self._run("INSERT OR REPLACE INTO things VALUES (?, ?, ?, ?)", (kind, place, name, self._encode(value)))
+            self._run("INSERT OR REPLACE INTO things VALUES (?, ?, ?, ?)", (kind, location, name, self._encode(value)))
 
-    def drop(self, kind: str, place: str, name: str) -> None:
+    def drop(self, kind: str, location: str, name: str) -> None:
         if self._db is not None:
-            self._run("DELETE FROM things WHERE kind = ? AND place = ? AND name = ?", (kind, place, name))
+            self._run("DELETE FROM things WHERE kind = ? AND place = ? AND name = ?", (kind, location, name))
 
-    def all(self, kind: str, form: type[T], place: str | None = None) -> Iterator[tuple[str, str, T]]:
+    def all(self, kind: str, form: type[T], location: str | None = None) -> Iterator[tuple[str, str, T]]:
         """(place, name, value) of everything of this kind, or of this kind at one place."""
         if self._db is None:
             return
-        where = "kind = ?" if place is None else "kind = ? AND place = ?"
-        key = (kind,) if place is None else (kind, place)
+        where = "kind = ?" if location is None else "kind = ? AND place = ?"
+        key = (kind,) if location is None else (kind, location)
         for at, name, value in self._db.execute(f"SELECT place, name, value FROM things WHERE {where}", key).fetchall():
             yield at, name, msgspec.json.decode(value, type=form)
 
@@ -60,21 +60,21 @@ class StateFile:
 
 def clouds_of_hosts(path: Path) -> dict[str, str]:
     """Return the cloud of each host's memory, read without a trace; hosts that never joined one are left out."""
-    found: dict[str, str] = {}
+    clouds: dict[str, str] = {}
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
     try:
         db = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True)
         try:
             query = "SELECT place, value FROM things WHERE kind = 'memory' AND name = 'cloud'"
             for host, value in db.execute(query).fetchall():
-                found[host] = str(msgspec.json.decode(value)["id"])
+                clouds[host] = str(msgspec.json.decode(value)["id"])
         finally:
             db.close()
     except sqlite3.Error as error:
         if "no such table" in str(error):
             return {}
         raise Failed("hardware_unreadable", f"the simulated hardware in {path} cannot be opened: {error}") from error
-    return found
+    return clouds
 
 
 def _open(path: str | Path) -> sqlite3.Connection:

@@ -1,8 +1,8 @@
-"""Simulated disks: where they lie, what they hold, who holds them and who has them open.
+"""Simulated disks: their pools, contents, holders and users.
 
 A pool is the local storage of one host, or storage that several hosts see. A disk in it goes by (server, copy), as a
-file does by its path; taking over the disk of another copy gives the same disk one more name. It is removed when nobody
-holds it any more.
+file does by its path; taking over the disk of another copy gives the same disk one more name. It is removed when no
+copy holds it any more.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Disk(msgspec.Struct, kw_only=True):
 
     pool: str
     server: str
-    names: list[int]  # copies it was made for or taken over by, oldest first
+    names: list[int]  # copies it was created for or taken over by, oldest first
     holders: list[Holder] = []
     content: list[str] = []  # where it came from, then what the guest wrote
     whole: bool = False
     size_gb: int = 0  # 0: as large as its image
     others: dict[str, LocalDisk] = {}
-    grown: bool = False  # the root disk, since it was made
+    grown: bool = False  # the root disk, since it was created
 
     @property
     def marker(self) -> str:
@@ -97,7 +97,7 @@ class Storage:
         return root_gb(guest) in (0, disk.size_gb) and sizes == local_sizes(guest)
 
     def fit(self, disk: Disk, guest: GuestSpec) -> None:
-        """Make every disk as large as the guest needs it. Nothing shrinks; a disk that is missing is made blank, and so
+        """Make every disk as large as the guest needs it. Nothing shrinks; a missing disk is created blank, and so
         is a swap disk of another size: a guest keeps nothing there."""
         root, sizes = root_gb(guest), local_sizes(guest)
         small = [name for name, one in disk.others.items() if name != SWAP and sizes.get(name, 0) < one.size]

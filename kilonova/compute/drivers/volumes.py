@@ -14,7 +14,7 @@ READS = 3
 
 class VolumeDoor(Protocol):
     async def read(self, volume: GuestVolume) -> str:
-        """Its marker; raises `Failed` where it cannot be opened."""
+        """Return its marker. Raise `Failed` if it cannot be opened."""
 
     async def write(self, volume: GuestVolume, text: str) -> None: ...
 

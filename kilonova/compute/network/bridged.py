@@ -34,8 +34,10 @@ FORWARDING = ("net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv
 class BridgedNetwork:
     filters = True
 
-    def __init__(self, place: HostNetworkOptions, folder: Path, programs: Programs, services: NetworkServices) -> None:
-        self._place = place
+    def __init__(
+        self, options: HostNetworkOptions, folder: Path, programs: Programs, services: NetworkServices
+    ) -> None:
+        self._options = options
         self._programs = programs
         self._services = services
         self._ports = PluggedPorts(folder)
@@ -49,7 +51,7 @@ class BridgedNetwork:
 
     @property
     def moment(self) -> int:
-        """Now, for `update`: what is plugged later is not judged by a document that was asked for earlier."""
+        """Return the count of calls for `update`: a port plugged later is not judged by an earlier document."""
         return self._calls
 
     async def start(self) -> None:
@@ -86,7 +88,7 @@ class BridgedNetwork:
             raise why
         _warn(failed)
         _warn_of_ipv6(server, port)
-        mtu = effective_mtu(self._place, port.network_type, port.mtu)
+        mtu = effective_mtu(self._options, port.network_type, port.mtu)
         return Plug(kind="tap", device=link(TAP, port.port_id), mtu=mtu)
 
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
@@ -111,8 +113,8 @@ class BridgedNetwork:
         self._unbound.discard(port_id)
         self._plugged_at.pop(port_id, None)
 
-    async def update(self, document: NetworkDocument, asked_at: int) -> None:
-        """The ports as the conductor knew them after `asked_at` (see `moment`)."""
+    async def update(self, document: NetworkDocument, requested_at: int) -> None:
+        """Apply the ports that the conductor knew after `requested_at` (see `moment`)."""
         async with self._lock:
             if (document.peers, document.routers) != (self._document.peers, self._document.routers):
                 self._ports.keep_document(document)
@@ -122,12 +124,12 @@ class BridgedNetwork:
                 if port_id in bound:
                     self._unbound.discard(port_id)
                     self._ports.keep(msgspec.structs.replace(record, port=bound[port_id]))
-                elif self._plugged_at.get(port_id, 0) <= asked_at:
+                elif self._plugged_at.get(port_id, 0) <= requested_at:
                     self._unbound.add(port_id)
             failed = await self._converge()
             refused = self._rules.refused
         for why in (*refused.values(), *failed.values()):
-            raise why  # whoever follows the conductor tries again soon
+            raise why  # the follower of the conductor retries soon
 
     # -- making it so -------------------------------------------------------------------------------------------------
 
@@ -138,16 +140,16 @@ class BridgedNetwork:
         ]
 
     async def _converge(self) -> dict[str, Failed]:
-        """Return what could not be configured, by the name of its namespace: a router or network of one project does
-        not keep those of others from being made."""
+        """Return the failures by the name of the namespace: a router or network of one project does
+        not prevent those of others."""
         links = present(await self._programs.shown("ip", "-j", "-d", "link", "show"))
         plugged = await self._filtered(links)  # first: no tap is open before its rules are there
-        wanted = layout(self._place, plugged, self._document.peers, self._document.routers)
+        wanted = layout(self._options, plugged, self._document.peers, self._document.routers)
         floods = flood_entries(await self._programs.shown("bridge", "-j", "fdb", "show")) if wanted.floods else {}
         namespaces = await self._namespaces()
-        if self._place.external_bridge not in links and any(one.gateway for one in self._document.routers):
-            await self._programs.batch("ip", [f"link add {self._place.external_bridge} type bridge"])
-            await self._programs.batch("ip", [f"link set {self._place.external_bridge} up"])
+        if self._options.external_bridge not in links and any(one.gateway for one in self._document.routers):
+            await self._programs.batch("ip", [f"link add {self._options.external_bridge} type bridge"])
+            await self._programs.batch("ip", [f"link set {self._options.external_bridge} up"])
         todo = changes(wanted, links, namespaces, floods)
         for name in todo.new_namespaces:
             self._configured.pop(name, None)
@@ -161,7 +163,7 @@ class BridgedNetwork:
             except Failed as why:
                 failed[namespace.name] = why
         served = [one for one in plugged if one.is_bound and self._service_of(one) not in failed]
-        await self._services.update(self._place, served, set(todo.new_namespaces))
+        await self._services.update(self._options, served, set(todo.new_namespaces))
         for name in todo.old_namespaces:
             self._configured.pop(name, None)
             await self._programs.run("ip", "netns", "delete", name)
@@ -176,12 +178,12 @@ class BridgedNetwork:
         return await self._rules.write_for(plugged, self._rules_for)
 
     def _service_of(self, plugged: Plugged) -> str:
-        return service_namespace(self._place.host, plugged.port.network_id)
+        return service_namespace(self._options.host, plugged.port.network_id)
 
     async def _namespaces(self) -> list[str]:
-        """This host's. A name that is left of a namespace which is gone would stand in the way of a new one."""
+        """Return this host's. Delete the names of namespaces that are gone: they would prevent new ones."""
         shown = await self._programs.shown("ip", "-j", "netns", "list")
-        mine = [one["name"] for one in shown if one["name"].startswith(namespaces_of(self._place.host))]
+        mine = [one["name"] for one in shown if one["name"].startswith(namespaces_of(self._options.host))]
         for name in [name for name in mine if not sockets.is_namespace(name)]:
             mine.remove(name)
             await self._programs.run("ip", "netns", "delete", name)
@@ -191,7 +193,7 @@ class BridgedNetwork:
         networks = {leg.network_id for router in self._document.routers for leg in router.legs}
         ports = [one.port for one in plugged if one.is_bound]
         legs = [router.gateway.port_id for router in self._document.routers if router.gateway is not None]
-        outside = Outside(self._place.external_bridge, legs)
+        outside = Outside(self._options.external_bridge, legs)
         return ruleset(sorted(ports, key=lambda port: port.port_id), networks, outside)
 
     async def _configure(self, namespace: Namespace) -> None:

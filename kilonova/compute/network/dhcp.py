@@ -31,7 +31,7 @@ class Request:
     flags: int
     client_address: str  # that it has already; 0.0.0.0: none
     wanted: str  # option 50; "": none
-    server: str  # option 54: whose offer it takes; "": not said
+    server: str  # option 54: the server whose offer it takes; "": absent
 
 
 def requested(frame: bytes) -> Request | None:
@@ -72,28 +72,28 @@ def _address(value: bytes) -> str:
 
 
 def _options(data: bytes) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    options: dict[int, bytes] = {}
     at = 0
     while at < len(data) and data[at] != 255:
         if data[at] == 0:
             at += 1
             continue
         length = data[at + 1]
-        found[data[at]] = data[at + 2 : at + 2 + length]
+        options[data[at]] = data[at + 2 : at + 2 + length]
         at += 2 + length
-    return found
+    return options
 
 
 def answer(request: Request, port: GuestPort, mtu: int, mac: str) -> bytes | None:
-    """The frame to send from `mac`; None where nothing is said."""
+    """Return the frame to send from `mac`; None: no answer."""
     given = next((one for one in port.addresses if one.version == 4 and one.dhcp), None)
     if given is None or request.kind not in (DISCOVER, REQUEST, INFORM):
         return None
     if request.kind == REQUEST and request.server not in ("", METADATA_ADDRESS):
         return None  # it takes another server's offer
     kind, yours = {DISCOVER: OFFER, REQUEST: ACK, INFORM: ACK}[request.kind], given.address
-    asked = request.wanted or request.client_address
-    if request.kind == REQUEST and asked != given.address:
+    wanted_address = request.wanted or request.client_address
+    if request.kind == REQUEST and wanted_address != given.address:
         kind, yours = NAK, "0.0.0.0"
     elif request.kind == INFORM:
         yours = "0.0.0.0"

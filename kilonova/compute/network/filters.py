@@ -178,7 +178,7 @@ def _inet(ports: Sequence[GuestPort], zones: str, outside: Outside | None) -> st
     filtered = [port for port in ports if port.port_security]
     marks = _number(ports)
     members: Mapping[str, tuple[str, list[str]]] = {
-        name: found for port in filtered for name, found in sets(port.rules).items()
+        name: elements for port in filtered for name, elements in sets(port.rules).items()
     }
     forward = [f"iifname != {BRIDGES} accept"]
     if filtered:
@@ -186,7 +186,7 @@ def _inet(ports: Sequence[GuestPort], zones: str, outside: Outside | None) -> st
         got = _map((f"{marks[port.port_id]:#x}", f"jump ingress-{short(port.port_id)}") for port in filtered)
         forward += [f"meta mark & 0xffff0000 vmap {sent}", f"meta mark & 0xffff vmap {got}"]
     chains = [
-        *(_set(name, *found) for name, found in sorted(members.items())),
+        *(_set(name, *elements) for name, elements in sorted(members.items())),
         # Networks may have the same addresses: each has its own table of connections.
         _chain("zones", zones, "prerouting priority raw"),
         # Others' rules must not see our marks.
@@ -216,8 +216,8 @@ def _set(name: str, kind: str, members: list[str]) -> str:
 
 
 def _statements(rules: Iterable[PortRule], direction: str) -> list[str]:
-    found = [statement(rule) for rule in rules if rule.direction == direction]
-    return list(dict.fromkeys(one for one in found if one))
+    statements = [statement(rule) for rule in rules if rule.direction == direction]
+    return list(dict.fromkeys(one for one in statements if one))
 
 
 def _egress(rules: Iterable[PortRule]) -> str:

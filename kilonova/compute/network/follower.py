@@ -100,8 +100,8 @@ class NetworkFollower:
         """Ask once and apply the answer. False: the host is not registered."""
         if not self._agent.epoch:
             return False
-        asked_at = self._network.moment
-        if asked_at != self._applied_at:
+        requested_at = self._network.moment
+        if requested_at != self._applied_at:
             self._have = ""  # an order has plugged a port since, and may know less of it than the document
         question = NetworkQuestion(
             host=self._agent.host,
@@ -114,8 +114,8 @@ class NetworkFollower:
         reply = await self._bus.call("conductor.network", msgspec.json.encode(question), timeout=self._interval / 2)
         answer = msgspec.json.decode(reply, type=NetworkAnswer)
         if answer.document:
-            await self._network.update(with_members(unpack(answer.document)), asked_at)
-            self._have, self._applied_at = answer.version, asked_at
+            await self._network.update(with_members(unpack(answer.document)), requested_at)
+            self._have, self._applied_at = answer.version, requested_at
         elif answer.version == "":
             return False
         return True

@@ -52,8 +52,8 @@ class Namespace:
     name: str
     addresses: tuple[tuple[str, str], ...] = ()  # link and address
     routes: tuple[str, ...] = ()  # as `ip route` takes them
-    macs: tuple[tuple[str, str], ...] = ()  # of the links whose neighbours are told of new addresses
-    neighbors: tuple[tuple[str, str, str], ...] = ()  # link, address and MAC: not asked for, not believed otherwise
+    macs: tuple[tuple[str, str], ...] = ()  # of the links whose neighbours are notified of new addresses
+    neighbors: tuple[tuple[str, str, str], ...] = ()  # link, address and MAC: fixed, without ARP
     forwards: bool = False
     rules: str = ""  # for nft
 
@@ -89,13 +89,13 @@ class Plugged:
         return f"{self.server}/{self.copy}"
 
 
-def effective_mtu(place: HostNetworkOptions, network_type: str, mtu: int) -> int:
+def effective_mtu(options: HostNetworkOptions, network_type: str, mtu: int) -> int:
     """Return the MTU that fits into the tunnel, if the network has one."""
-    return max(LEAST_MTU, min(mtu, place.path_mtu - TUNNEL_BYTES)) if network_type == TUNNELLED else mtu
+    return max(LEAST_MTU, min(mtu, options.path_mtu - TUNNEL_BYTES)) if network_type == TUNNELLED else mtu
 
 
 def layout(
-    place: HostNetworkOptions,
+    options: HostNetworkOptions,
     plugged: Sequence[Plugged],
     peers: Mapping[str, Sequence[str]],
     routers: Sequence[HostRouter] = (),
@@ -105,18 +105,18 @@ def layout(
         networks = {**{leg.network_id: leg for leg in router.legs}, **networks}
     links, namespaces, floods = list[Link](), list[Namespace](), dict[str, tuple[str, ...]]()
     for network_id, example in sorted(networks.items()):
-        mtu = effective_mtu(place, example.network_type, example.mtu)
+        mtu = effective_mtu(options, example.network_type, example.mtu)
         bridge = link(BRIDGE, network_id)
         links.append(Link(bridge, "bridge", mtu))
-        if example.network_type == TUNNELLED and place.tunnel_address:
+        if example.network_type == TUNNELLED and options.tunnel_address:
             tunnel = link(VXLAN, network_id)
             # Isolated, as the services of this host are: DHCP and metadata never cross a tunnel.
-            ends = {"segment": example.segment, "local": place.tunnel_address}
+            ends = {"segment": example.segment, "local": options.tunnel_address}
             links.append(Link(tunnel, "vxlan", mtu, bridge, is_isolated=True, **ends))  # type: ignore[arg-type]
-            floods[tunnel] = tuple(sorted(set(peers.get(network_id, ())) - {place.tunnel_address}))
+            floods[tunnel] = tuple(sorted(set(peers.get(network_id, ())) - {options.tunnel_address}))
         here = [one for one in plugged if one.port.network_id == network_id]
         if here:
-            service = _service(place, network_id, bridge, mtu, [one.port for one in here])
+            service = _service(options, network_id, bridge, mtu, [one.port for one in here])
             links.append(service[0])
             namespaces.append(service[1])
         for one in sorted(here, key=lambda one: one.port.port_id):
@@ -124,16 +124,16 @@ def layout(
             links.append(Link(link(TAP, one.port.port_id), "tap", mtu, bridge, is_up=is_up, alias=one.alias))
     for router in sorted(routers, key=lambda router: router.router_id):
         if router.is_up:
-            links += _router_links(place, router)
-            namespaces.append(_router_namespace(place, router))
+            links += _router_links(options, router)
+            namespaces.append(_router_namespace(options, router))
     return Layout(tuple(links), tuple(namespaces), floods)
 
 
 def _service(
-    place: HostNetworkOptions, network_id: str, bridge: str, mtu: int, ports: Sequence[GuestPort]
+    options: HostNetworkOptions, network_id: str, bridge: str, mtu: int, ports: Sequence[GuestPort]
 ) -> tuple[Link, Namespace]:
     """Return the link and the namespace that serve DHCP and metadata of one network."""
-    name = service_namespace(place.host, network_id)
+    name = service_namespace(options.host, network_id)
     nets = {str(ip_interface(f"{one.address}/{one.prefix}").network) for port in ports for one in port.addresses}
     routes = [f"{net} dev {INSIDE} scope link src {METADATA_ADDRESS}" for net in sorted(nets) if ":" not in net]
     address = (INSIDE, f"{METADATA_ADDRESS}/32")
@@ -145,9 +145,9 @@ def _service(
         is_isolated=True,
         namespace=name,
         inside=INSIDE,
-        mac=service_mac(place.host, network_id),
+        mac=service_mac(options.host, network_id),
     )
-    # A guest may say that others' addresses are its own, by address pairs or without port security.
+    # A guest may claim others' addresses, by address pairs or without port security.
     neighbors = [(INSIDE, one.address, port.mac) for port in ports for one in port.addresses if ":" not in one.address]
     return service, Namespace(name, (address,), tuple(routes), neighbors=tuple(sorted(neighbors)))
 
@@ -156,31 +156,31 @@ def service_mac(host: str, network_id: str) -> str:
     return mac_of(f"{host}/{network_id}")
 
 
-def _router_links(place: HostNetworkOptions, router: HostRouter) -> list[Link]:
-    name = router_namespace(place.host, router.router_id)
-    found = []
+def _router_links(options: HostNetworkOptions, router: HostRouter) -> list[Link]:
+    name = router_namespace(options.host, router.router_id)
+    links = []
     for leg in _legs(router):
         outside = leg is router.gateway
-        master = place.external_bridge if outside else link(BRIDGE, leg.network_id)
-        found.append(
+        master = options.external_bridge if outside else link(BRIDGE, leg.network_id)
+        links.append(
             Link(
                 link(ROUTER, leg.port_id),
                 "veth",
-                effective_mtu(place, leg.network_type, leg.mtu),
+                effective_mtu(options, leg.network_type, leg.mtu),
                 master,
                 namespace=name,
                 inside=router_leg_inside(leg.port_id),
                 mac=leg.mac,
             )
         )
-    return found
+    return links
 
 
 def _legs(router: HostRouter) -> list[RouterLeg]:
     return [*router.legs, *([router.gateway] if router.gateway else [])]
 
 
-def _router_namespace(place: HostNetworkOptions, router: HostRouter) -> Namespace:
+def _router_namespace(options: HostNetworkOptions, router: HostRouter) -> Namespace:
     addresses = [(router_leg_inside(leg.port_id), one) for leg in router.legs for one in leg.addresses]
     routes = [f"{route.destination} via {route.nexthop}" for route in router.routes]
     if router.gateway is not None:
@@ -191,7 +191,7 @@ def _router_namespace(place: HostNetworkOptions, router: HostRouter) -> Namespac
             routes.append(f"default via {router.next_hop}")
     four = [(inside, one) for inside, one in addresses if ":" not in one]
     return Namespace(
-        router_namespace(place.host, router.router_id),
+        router_namespace(options.host, router.router_id),
         tuple(four),
         tuple(route for route in routes if ":" not in route),
         macs=tuple((router_leg_inside(leg.port_id), leg.mac) for leg in _legs(router)),

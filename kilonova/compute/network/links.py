@@ -40,11 +40,11 @@ class LinkChanges:
 
 
 def present(shown: Iterable[Shown]) -> dict[str, Present]:
-    found = {}
+    links = {}
     for one in shown:
         info = one.get("linkinfo", {})
         data, slave = info.get("info_data", {}), info.get("info_slave_data", {})
-        found[one["ifname"]] = Present(
+        links[one["ifname"]] = Present(
             name=one["ifname"],
             kind=info.get("info_kind", ""),
             mtu=one["mtu"],
@@ -55,45 +55,45 @@ def present(shown: Iterable[Shown]) -> dict[str, Present]:
             segment=data.get("id", 0) if info.get("info_kind") == "vxlan" else 0,
             local=data.get("local", ""),
         )
-    return found
+    return links
 
 
 def flood_entries(shown: Iterable[Shown]) -> dict[str, set[str]]:
     """Return, by link, where frames to unknown addresses go, as `bridge -j fdb` shows it."""
-    found: dict[str, set[str]] = {}
+    entries: dict[str, set[str]] = {}
     for one in shown:
         if one.get("mac") == EVERYBODY and one.get("dst") and one.get("ifname"):
-            found.setdefault(one["ifname"], set()).add(one["dst"])
-    return found
+            entries.setdefault(one["ifname"], set()).add(one["dst"])
+    return entries
 
 
 def changes(
     wanted: Layout, links: Mapping[str, Present], namespaces: Collection[str], floods: Mapping[str, set[str]]
 ) -> LinkChanges:
     """`namespaces` are this host's own."""
-    found = LinkChanges()
+    todo = LinkChanges()
     names = {one.name for one in wanted.namespaces}
-    found.new_namespaces = sorted(names - set(namespaces))
-    found.old_namespaces = sorted(set(namespaces) - names)
-    stale = {one.name for one in wanted.links if one.name in links and _is_another(one, links[one.name], found)}
-    kept = {one.name for one in wanted.links}
+    todo.new_namespaces = sorted(names - set(namespaces))
+    todo.old_namespaces = sorted(set(namespaces) - names)
+    stale = {one.name for one in wanted.links if one.name in links and _is_another(one, links[one.name], todo)}
+    wanted_names = {one.name for one in wanted.links}
     # A tap is removed when it is unplugged, and only then: without its record it is closed (filters.py), not lost.
-    gone = {name for name in links if is_ours(name) and name not in kept and not name.startswith(TAP)}
-    found.links = [f"link delete {name}" for name in sorted(stale | gone)]
+    gone = {name for name in links if is_ours(name) and name not in wanted_names and not name.startswith(TAP)}
+    todo.links = [f"link delete {name}" for name in sorted(stale | gone)]
     for one in wanted.links:
         there = links.get(one.name) if one.name not in stale else None
-        found.links += _link(one, there)
+        todo.links += _link(one, there)
     for name, peers in sorted(wanted.floods.items()):
         known = floods.get(name, set()) if name not in stale else set()
-        found.floods += [f"fdb append {EVERYBODY} dev {name} dst {peer}" for peer in peers if peer not in known]
-        found.floods += [f"fdb delete {EVERYBODY} dev {name} dst {peer}" for peer in sorted(known - set(peers))]
-    return found
+        todo.floods += [f"fdb append {EVERYBODY} dev {name} dst {peer}" for peer in peers if peer not in known]
+        todo.floods += [f"fdb delete {EVERYBODY} dev {name} dst {peer}" for peer in sorted(known - set(peers))]
+    return todo
 
 
-def _is_another(wanted: Link, there: Present, found: LinkChanges) -> bool:
+def _is_another(wanted: Link, there: Present, todo: LinkChanges) -> bool:
     if wanted.kind == "vxlan":
         return (there.segment, there.local) != (wanted.segment, wanted.local)
-    return wanted.kind == "veth" and wanted.namespace in found.new_namespaces  # its other end went with the namespace
+    return wanted.kind == "veth" and wanted.namespace in todo.new_namespaces  # its other end went with the namespace
 
 
 def _link(one: Link, there: Present | None) -> list[str]:
@@ -143,17 +143,17 @@ def inside(
         f"address add {address} dev {link}" for link, address in namespace.addresses if (link, address) not in there
     ]
     lines += [f"link set {link} up" for link in dict.fromkeys(link for link, _ in namespace.addresses)]
-    kept = {_destination(route) for route in namespace.routes}
+    destinations = {_destination(route) for route in namespace.routes}
     for one in routes:
-        if one.get("protocol") != "kernel" and one["dst"] not in kept:
+        if one.get("protocol") != "kernel" and one["dst"] not in destinations:
             lines.append(f"route delete {one['dst']}")
     return [*lines, *(f"route replace {route}" for route in namespace.routes), *_neighbors(namespace, neighbors)]
 
 
 def _neighbors(namespace: Namespace, shown: Sequence[Shown]) -> list[str]:
     there = {(one["dev"], one["dst"], one.get("lladdr", "")) for one in shown}
-    kept = {(link, address) for link, address, _ in namespace.neighbors}
-    gone = sorted((link, address) for link, address, _ in there if (link, address) not in kept)
+    wanted = {(link, address) for link, address, _ in namespace.neighbors}
+    gone = sorted((link, address) for link, address, _ in there if (link, address) not in wanted)
     lines = [f"neighbor delete {address} dev {link}" for link, address in gone]
     for link, address, mac in namespace.neighbors:
         if (link, address, mac) not in there:
@@ -163,5 +163,5 @@ def _neighbors(namespace: Namespace, shown: Sequence[Shown]) -> list[str]:
 
 def _destination(route: str) -> str:
     """Return the destination as `ip -j route` shows it."""
-    word = route.split()[0]
-    return word.removesuffix("/32")
+    destination = route.split()[0]
+    return destination.removesuffix("/32")

@@ -1,7 +1,7 @@
 """The metadata service of one network on one host: small HTTP on a socket in the network's namespace.
 
-A guest is known by its address, which it cannot forge (filters.py); it reads its own metadata and nothing else. The
-conductor is asked for it when the guest asks: user data is on no disk of the host.
+A guest is known by its address, which it cannot forge (filters.py); it reads its own metadata and nothing else. It is
+requested from the conductor at each guest's request: user data is not on the host's disks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUEST_SECONDS = 10.0
 MOST_BYTES = 16384  # of a request
 MOST_CONNECTIONS = 256  # of one network
 MOST_OF_ONE = 16  # of one guest: it does not keep the others of its network from being answered
-Find = Callable[[str], Awaitable[Files | None]]  # by address; None: nobody has it
+Find = Callable[[str], Awaitable[Files | None]]  # by address; None: no port has it
 
 
 class MetadataServer:
@@ -46,7 +46,7 @@ class MetadataServer:
                 async with asyncio.timeout(REQUEST_SECONDS):
                     await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it went away, or never said what it wants
+            pass  # it went away, or never sent a request
         except Exception:
             logger.exception("metadata request failed")
         finally:
@@ -67,13 +67,13 @@ class MetadataServer:
         await writer.drain()
 
     async def _result(self, line: str, headers: list[str], address: str) -> tuple[HTTPStatus, bytes]:
-        words = line.split(" ")
-        if len(words) != 3:
+        parts = line.split(" ")
+        if len(parts) != 3:
             return HTTPStatus.BAD_REQUEST, b""
-        if words[0] not in ("GET", "HEAD"):
+        if parts[0] not in ("GET", "HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, b""
         if any(header.lower().startswith("x-forwarded-for:") for header in headers):
-            return HTTPStatus.FORBIDDEN, b""  # a proxy in the guest: whoever asks there is not the guest
+            return HTTPStatus.FORBIDDEN, b""  # a proxy in the guest: its client is not the guest
         try:
             tree = await self._find(address)
         except (NoAnswer, Failed) as why:
@@ -81,5 +81,5 @@ class MetadataServer:
             return HTTPStatus.SERVICE_UNAVAILABLE, b""
         if tree is None:
             return HTTPStatus.NOT_FOUND, b""
-        found = find(tree, unquote(urlsplit(words[1]).path))
-        return (HTTPStatus.OK, found) if found is not None else (HTTPStatus.NOT_FOUND, b"")
+        content = find(tree, unquote(urlsplit(parts[1]).path))
+        return (HTTPStatus.OK, content) if content is not None else (HTTPStatus.NOT_FOUND, b"")

@@ -15,8 +15,8 @@ def short(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:DIGITS]
 
 
-def link(kind: str, thing_id: str) -> str:
-    return kind + short(thing_id)
+def link(kind: str, object_id: str) -> str:
+    return kind + short(object_id)
 
 
 def is_ours(name: str) -> bool:
@@ -49,16 +49,16 @@ def mac_of(text: str) -> str:
 def numbers(ids: set[str], most: int) -> dict[str, int]:
     """A number from 1 to `most` for each id; the same after a restart, unless two ids collide and one goes."""
     taken: dict[int, str] = {}
-    for thing_id in sorted(ids):
-        number = _digits(thing_id) % most + 1
+    for object_id in sorted(ids):
+        number = _digits(object_id) % most + 1
         while number in taken:
             number = number % most + 1
-        taken[number] = thing_id
-    return {thing_id: number for number, thing_id in taken.items()}
+        taken[number] = object_id
+    return {object_id: number for number, object_id in taken.items()}
 
 
-def _digits(thing_id: str) -> int:
+def _digits(object_id: str) -> int:
     try:
-        return UUID(thing_id).int
+        return UUID(object_id).int
     except ValueError:
-        return int(short(thing_id), 16)
+        return int(short(object_id), 16)

@@ -57,7 +57,7 @@ class PortRules:
 
     async def close_unless_filtered(self) -> None:
         """Rules of the last run stay: they filter the taps that they know and close all others. Without them, after
-        somebody flushed them, a tap would be open."""
+        they were flushed, a tap would be open."""
         tables = (await self._programs.run("nft", "list", "tables")).splitlines()
         if not {f"table {family} {TABLE}" for family in ("bridge", "inet")} <= set(tables):
             await self.write(ruleset([]))

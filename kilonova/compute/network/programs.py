@@ -21,7 +21,7 @@ BRIDGE_FILTER = Path("/proc/sys/net/bridge")  # there while the kernel can pass 
 
 
 class Programs:
-    """`within` are the words before each command: what it takes to run it in the host's namespace."""
+    """`within`: arguments before each command, which run it in the host's namespace."""
 
     def __init__(self, within: Sequence[str] = ()) -> None:
         self._within = tuple(within)
@@ -44,12 +44,12 @@ class Programs:
             text += "; run 'modprobe br_netfilter' on the host, and name it in /etc/modules-load.d"
             raise Failed("no_bridge_filter", text, final=True)
 
-    async def run(self, *words: str, given: str = "") -> str:
+    async def run(self, *command: str, given: str = "") -> str:
         """Run a program and return its output. Raises Failed with the program's last message."""
         with _file(given) as file:
             process = await asyncio.create_subprocess_exec(
                 *self._within,
-                *words,
+                *command,
                 stdin=file,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -59,21 +59,21 @@ class Programs:
             async with asyncio.timeout(SECONDS):
                 out, err = await process.communicate()
         except TimeoutError:
-            raise Failed("program_hangs", f"{' '.join(words[:3])}: no end after {SECONDS:.0f} s") from None
+            raise Failed("program_hangs", f"{' '.join(command[:3])}: no end after {SECONDS:.0f} s") from None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
             lines = [line.strip() for line in err.decode(errors="replace").splitlines() if line.strip()]
-            raise Failed(PROGRAM_FAILED, f"{' '.join(words[:3])}: {'; '.join(lines[:4])}")
+            raise Failed(PROGRAM_FAILED, f"{' '.join(command[:3])}: {'; '.join(lines[:4])}")
         return out.decode(errors="replace")
 
-    async def shown(self, *words: str) -> list[dict[str, Any]]:
+    async def shown(self, *command: str) -> list[dict[str, Any]]:
         """Return a program's JSON output; ip prints nothing instead of an empty list."""
-        text = await self.run(*words)
-        found: list[dict[str, Any]] = json.loads(text) if text.strip() else []
-        return found
+        text = await self.run(*command)
+        rows: list[dict[str, Any]] = json.loads(text) if text.strip() else []
+        return rows
 
     async def batch(self, program: str, lines: Sequence[str], *options: str) -> None:
         if lines:

@@ -44,14 +44,14 @@ def statement(rule: PortRule) -> str:
     if peers is not None and not peers:
         return ""
     ipv6 = rule.ethertype == "IPv6"
-    words = [f"meta nfproto {'ipv6' if ipv6 else 'ipv4'}"]
+    terms = [f"meta nfproto {'ipv6' if ipv6 else 'ipv4'}"]
     if peers is not None:
         side = "saddr" if rule.direction == "ingress" else "daddr"
         named = f"@{set_name(rule)}" if rule.remote_group else peers[0]
-        words.append(f"{'ip6' if ipv6 else 'ip'} {side} {named}")
+        terms.append(f"{'ip6' if ipv6 else 'ip'} {side} {named}")
     if rule.protocol not in ANY:
-        words += _protocol(rule, ipv6)
-    return " ".join([*words, "return"])
+        terms += _protocol(rule, ipv6)
+    return " ".join([*terms, "return"])
 
 
 def set_name(rule: PortRule) -> str:
@@ -61,12 +61,12 @@ def set_name(rule: PortRule) -> str:
 
 def sets(rules: Sequence[PortRule]) -> dict[str, tuple[str, list[str]]]:
     """Return the sets by name: the type of the elements, and the elements."""
-    found = {}
+    by_name = {}
     for rule in rules:
         if rule.remote_group and rule.remote_members:
             kind = "ipv6_addr" if rule.ethertype == "IPv6" else "ipv4_addr"
-            found[set_name(rule)] = (kind, rule.remote_members)
-    return found
+            by_name[set_name(rule)] = (kind, rule.remote_members)
+    return by_name
 
 
 def _protocol(rule: PortRule, ipv6: bool) -> list[str]:

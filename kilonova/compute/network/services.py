@@ -25,7 +25,7 @@ Describe = Callable[[Plugged], Awaitable[Files | None]]
 class NetworkService:
     """DHCP and metadata of one network. Ports change while it runs; its sockets stay."""
 
-    place: HostNetworkOptions
+    options: HostNetworkOptions
     network_id: str
     describe: Describe
     by_mac: dict[str, Plugged] = field(default_factory=dict)
@@ -34,20 +34,20 @@ class NetworkService:
     _metadata: MetadataServer | None = None
 
     async def start(self) -> None:
-        namespace = service_namespace(self.place.host, self.network_id)
-        made = sockets.within(namespace, lambda: [sockets.frames(), sockets.silent_dhcp(), sockets.http()])
-        self._sockets = made
-        asyncio.get_running_loop().add_reader(made[0].fileno(), self._on_frames)
+        namespace = service_namespace(self.options.host, self.network_id)
+        opened = sockets.within(namespace, lambda: [sockets.frames(), sockets.silent_dhcp(), sockets.http()])
+        self._sockets = opened
+        asyncio.get_running_loop().add_reader(opened[0].fileno(), self._on_frames)
         self._metadata = MetadataServer(self._find)
-        await self._metadata.start(made[2])
+        await self._metadata.start(opened[2])
 
     async def stop(self) -> None:
         if self._sockets:
             asyncio.get_running_loop().remove_reader(self._sockets[0].fileno())
         if self._metadata is not None:
             await self._metadata.stop()
-        for made in self._sockets:
-            made.close()
+        for sock in self._sockets:
+            sock.close()
 
     def know(self, plugged: Sequence[Plugged]) -> None:
         self.by_mac = {one.port.mac: one for one in plugged}
@@ -64,8 +64,8 @@ class NetworkService:
         if request is None or plugged is None:
             return
         port = plugged.port
-        mtu = effective_mtu(self.place, port.network_type, port.mtu)
-        reply = answer(request, port, mtu, service_mac(self.place.host, self.network_id))
+        mtu = effective_mtu(self.options, port.network_type, port.mtu)
+        reply = answer(request, port, mtu, service_mac(self.options.host, self.network_id))
         if reply is not None:
             self._sockets[0].send(reply)
 
@@ -82,16 +82,16 @@ class NetworkServices:
         self.forget = forget
         self._running: dict[str, NetworkService] = {}  # by network
 
-    async def update(self, place: HostNetworkOptions, plugged: Sequence[Plugged], renewed: set[str]) -> None:
-        """Run the services of these ports' networks, and no others. `renewed`: namespaces that were made just now."""
+    async def update(self, options: HostNetworkOptions, plugged: Sequence[Plugged], renewed: set[str]) -> None:
+        """Run the services of these ports' networks, and no others. `renewed`: namespaces that were just created."""
         wanted = {one.port.network_id for one in plugged}
         for network_id in list(self._running):
-            if network_id not in wanted or service_namespace(place.host, network_id) in renewed:
+            if network_id not in wanted or service_namespace(options.host, network_id) in renewed:
                 await self._running.pop(network_id).stop()
         for network_id in sorted(wanted):
             here = [one for one in plugged if one.port.network_id == network_id]
             if network_id not in self._running:
-                service = NetworkService(place, network_id, self._describe)
+                service = NetworkService(options, network_id, self._describe)
                 service.know(here)
                 await service.start()
                 self._running[network_id] = service

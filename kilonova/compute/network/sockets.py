@@ -66,38 +66,38 @@ def is_namespace(name: str) -> bool:
 
 def frames() -> socket.socket:
     """Gets what guests ask of DHCP, as whole frames; sends frames."""
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # of no protocol yet: nothing comes before the filter
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # of no protocol yet: nothing comes before the filter
     code = b"".join(struct.pack("HBBI", *one) for one in _TO_DHCP)
     buffer = ctypes.create_string_buffer(code)
-    made.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(_TO_DHCP), ctypes.addressof(buffer)))
-    made.bind((INSIDE, ETH_P_IP))
-    made.setblocking(False)
-    return made
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(_TO_DHCP), ctypes.addressof(buffer)))
+    sock.bind((INSIDE, ETH_P_IP))
+    sock.setblocking(False)
+    return sock
 
 
 def silent_dhcp() -> socket.socket:
     """Return a socket that is never read. Without it the kernel would answer guests that the port is closed."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-    made.bind(("0.0.0.0", 67))
-    return made
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    sock.bind(("0.0.0.0", 67))
+    return sock
 
 
 def http() -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind((METADATA_ADDRESS, 80))
-    made.listen(64)
-    made.setblocking(False)
-    return made
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((METADATA_ADDRESS, 80))
+    sock.listen(64)
+    sock.setblocking(False)
+    return sock
 
 
 def announce(link: str, mac: str, addresses: list[str]) -> None:
     """Tell the neighbours of a link that these addresses are at this MAC now (gratuitous ARP)."""
     own = bytes.fromhex(mac.replace(":", ""))
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as made:
-        made.bind((link, ETH_P_ARP))
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        sock.bind((link, ETH_P_ARP))
         for address in addresses:
             packed = socket.inet_aton(address)
             head = struct.pack("!6s6sHHHBBH", b"\xff" * 6, own, ETH_P_ARP, 1, 0x0800, 6, 4, 1)
-            made.send(head + own + packed + bytes(6) + packed)
+            sock.send(head + own + packed + bytes(6) + packed)

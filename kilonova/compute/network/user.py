@@ -80,7 +80,7 @@ class UserNetwork:
         if going:
             self._keep()
 
-    async def update(self, document: NetworkDocument, asked_at: int) -> None:
+    async def update(self, document: NetworkDocument, requested_at: int) -> None:
         pass
 
     def _free(self) -> int:

@@ -37,8 +37,10 @@ class Networking:
         if not is_bridged(self.options):
             self.network: HostNetwork = UserNetwork(folder)
             return self.network
-        place = HostNetworkOptions(host, self.options.local_ip, self.options.path_mtu, self.options.external_bridge)
-        self.network = BridgedNetwork(place, folder, Programs(), NetworkServices(self._describe, self._forget))
+        host_options = HostNetworkOptions(
+            host, self.options.local_ip, self.options.path_mtu, self.options.external_bridge
+        )
+        self.network = BridgedNetwork(host_options, folder, Programs(), NetworkServices(self._describe, self._forget))
         return self.network
 
     async def follow(self, agent: AgentSession) -> None:
@@ -59,7 +61,7 @@ class Networking:
         return await self.descriptions.describe(plugged)
 
     def _forget(self, server: str) -> None:
-        """It was plugged: the conductor may know more of its ports and contents than its order said."""
+        """It was plugged: the conductor may know more of its ports and contents than the order."""
         if self.descriptions is not None:
             self.descriptions.forget(server)
         if self.follower is not None:

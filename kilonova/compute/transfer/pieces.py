@@ -2,7 +2,7 @@
 identify the whole file.
 
 PUT  /disks/SERVER/COPY/NAME?size=N   frames: number of the piece, its length, its SHA-256, its bytes
-GET  /disks/SERVER/COPY/NAME?size=N   {"whole": false, "pieces": numbers and digests of what has come, base64}
+GET  /disks/SERVER/COPY/NAME?size=N   {"whole": false, "pieces": numbers and digests of those received, base64}
 POST /disks/SERVER/COPY/NAME?size=N   {"digest": of all pieces}: verified, then the file gets its name
 """
 
@@ -43,10 +43,10 @@ def digest_of(piece: bytes) -> bytes:
 
 def whole_digest(size: int, pieces: Mapping[int, bytes]) -> str:
     """Return the digest of the whole file, by its size and its pieces with data."""
-    found = hashlib.sha256(struct.pack(">Q", size))
+    digest = hashlib.sha256(struct.pack(">Q", size))
     for number in sorted(pieces):
-        found.update(ENTRY.pack(number, pieces[number]))
-    return found.hexdigest()
+        digest.update(ENTRY.pack(number, pieces[number]))
+    return digest.hexdigest()
 
 
 def data_pieces(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
@@ -74,5 +74,5 @@ def read_piece(descriptor: int, number: int, size: int) -> bytes:
 
 
 def entries_in(log: bytes) -> dict[int, bytes]:
-    """Digests by number; half an entry at the end, of one who died over it, says nothing."""
+    """Digests by number; half an entry at the end, of a killed writer, is ignored."""
     return dict(ENTRY.iter_unpack(log[: len(log) // ENTRY.size * ENTRY.size]))

@@ -63,9 +63,9 @@ _SIZE = re.compile(r"[0-9]{1,19}")
 class Expected(msgspec.Struct, frozen=True):
     """The disks that a copy gets, and the token of their sender."""
 
-    token: str  # its SHA-256, so that whoever reads the file cannot send
+    token: str  # its SHA-256, so that a reader of the file cannot send
     most: dict[str, int]  # bytes, by the name of the file up to its first dot
-    image: str = ""  # that the base beside them was made of on this host; "": it is sent, too
+    image: str = ""  # of the base beside them on this host; "": it is sent, too
 
     def admits(self, token: str) -> bool:
         return hmac.compare_digest(hashed(token).encode(), self.token.encode())
@@ -75,27 +75,27 @@ def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def read_expected(place: Path) -> Expected | None:
+def read_expected(directory: Path) -> Expected | None:
     """None: the copy expects nothing."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((place / INCOMING).read_bytes(), type=Expected)
+        return msgspec.json.decode((directory / INCOMING).read_bytes(), type=Expected)
     return None
 
 
-def write_expected(place: Path, expected: Expected) -> None:
-    half = place / f"{INCOMING}.half"
+def write_expected(directory: Path, expected: Expected) -> None:
+    half = directory / f"{INCOMING}.half"
     half.unlink(missing_ok=True)
     half.touch(mode=PRIVATE)
     half.write_bytes(msgspec.json.encode(expected))
-    finish_file(half, place / INCOMING)
+    finish_file(half, directory / INCOMING)
 
 
 class Incoming:
     """One disk that is being received."""
 
-    def __init__(self, place: Path, name: str, size: int) -> None:
-        self.whole, self.size = place / name, size
-        self.part, self._log = place / f"{name}{PART}", place / f"{name}{LOG}"
+    def __init__(self, directory: Path, name: str, size: int) -> None:
+        self.whole, self.size = directory / name, size
+        self.part, self._log = directory / f"{name}{PART}", directory / f"{name}{LOG}"
 
     def is_whole(self) -> bool:
         try:
@@ -113,7 +113,7 @@ class Incoming:
             return {}
 
     def begin(self) -> tuple[int, int]:
-        """Return descriptors of the file and of its log. The directory is not made: if removed, no disk is wanted."""
+        """Return descriptors of the file and of its log. The directory is not created: if removed, no disk is due."""
         if not self.entries():
             self.drop()
         part = os.open(self.part, os.O_WRONLY | os.O_CREAT, PRIVATE)
@@ -188,10 +188,10 @@ class _Writer:
 class DiskReceiver:
     """An ASGI application."""
 
-    def __init__(self, place: Callable[[str, int], Path], check: Callable[[Path, str], None]) -> None:
-        """`place`: the directory of a copy. `check` raises `Failed` or `Refused` if a guest may not get the received
-        file under that name."""
-        self._place, self._check = place, check
+    def __init__(self, directory_of: Callable[[str, int], Path], check: Callable[[Path, str], None]) -> None:
+        """`directory_of` returns the directory of a copy. `check` raises `Failed` or `Refused` if a guest may not get
+        the received file under that name."""
+        self._directory_of, self._check = directory_of, check
         self._busy: dict[Path, asyncio.Task[Any]] = {}  # the request that writes a disk
         self.received = 0  # bytes of disks
 
@@ -211,13 +211,13 @@ class DiskReceiver:
         match = _PATH.fullmatch(request.url.path)
         if match is None or request.method not in ("GET", "PUT", "POST"):
             raise Refused("bad_request", "there are only disks here: GET, PUT or POST /disks/SERVER/COPY/NAME")
-        place, name = self._place(match[1], int(match[2])), match[3]
-        expected = await FILES.run(read_expected, place)
+        directory, name = self._directory_of(match[1], int(match[2])), match[3]
+        expected = await FILES.run(read_expected, directory)
         if expected is None or not expected.admits(request.headers.get(TOKEN_HEADER, "")):
             raise Refused("bad_disk_token", "disk token: it is not that of a move to this host that is under way")
-        incoming = Incoming(place, name, _size(request, expected, name))
+        incoming = Incoming(directory, name, _size(request, expected, name))
         if name == BASE and expected.image and expected.image != request.query_params.get("image"):
-            await FILES.run(_forget_base, place, expected)
+            await FILES.run(_forget_base, directory, expected)
         if request.method == "GET":
             return await FILES.run(_state, incoming)
         if request.method == "POST":
@@ -228,7 +228,7 @@ class DiskReceiver:
         return Response(status_code=204)
 
     async def _put(self, incoming: Incoming, request: Request) -> None:
-        """Take over from a request that nobody sends any more: its sender was killed, or the network was cut."""
+        """Take over from a request without a sender: it was killed, or the network was cut."""
         while (other := self._busy.get(incoming.part)) is not None:
             other.cancel()
             await asyncio.wait([other])
@@ -299,10 +299,10 @@ def _size(request: Request, expected: Expected, name: str) -> int:
     return int(given)
 
 
-def _forget_base(place: Path, expected: Expected) -> None:
+def _forget_base(directory: Path, expected: Expected) -> None:
     """The disks are laid over another one, which is sent with them."""
-    (place / BASE).unlink(missing_ok=True)
-    write_expected(place, msgspec.structs.replace(expected, image=""))
+    (directory / BASE).unlink(missing_ok=True)
+    write_expected(directory, msgspec.structs.replace(expected, image=""))
 
 
 def _digest_in(body: bytes) -> str:

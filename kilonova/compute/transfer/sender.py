@@ -40,7 +40,7 @@ CUT = (OSError, http.client.HTTPException)
 class SentFile(NamedTuple):
     path: Path
     name: str  # at the destination
-    image: str = ""  # that a base was made of: the destination may have the same one
+    image: str = ""  # of a base: the destination may have the same one
 
 
 class DiskSender:
@@ -156,7 +156,7 @@ class _Job:
         code, message = error_in(status, answer)
         if code == "disk_differs":
             return answer
-        if status in PASSING or code == str(status):  # of nobody who speaks as we do, or cut off
+        if status in PASSING or code == str(status):  # not from one of our receivers, or cut off
             raise http.client.HTTPException(f"{status}: {message}")
         raise Failed(code, f"{self._named}: {message}", final=status != FULL)
 

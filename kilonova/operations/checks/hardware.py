@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.hardware_wish import check_same_wish, wish_of
+from kilonova.domain.hardware_request import refuse_other_hardware, requested_hardware
 from kilonova.domain.server import Flavor
 from kilonova.operations.checks.requester import Requester
 from kilonova.services.image.image import Image
@@ -23,14 +23,14 @@ def with_properties(requester: Requester, flavor: Flavor, properties: Mapping[st
     """The same, with the properties of an image."""
     with faults_of_the_caller():
         aliases = requester.services.pci_aliases
-        wish = wish_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, dict(properties), aliases)
-    return msgspec.structs.replace(flavor, wish=wish)
+        hardware = requested_hardware(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, dict(properties), aliases)
+    return msgspec.structs.replace(flavor, wish=hardware)
 
 
 def check_same_hardware(flavor: Flavor, image: Image) -> None:
     """A rebuild stays on its host, so the new image may not ask for other hardware."""
     with faults_of_the_caller():
-        check_same_wish(flavor, dict(image.properties), image.id)
+        refuse_other_hardware(flavor, dict(image.properties), image.id)
 
 
 @contextlib.contextmanager

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
+from kilonova.domain.network import WantedPort
+from kilonova.domain.params import ManyParams, ServerSpec, SpecOfMany
 from kilonova.domain.server import Flavor, from_json
+from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, claim_key, known_key, store_operation
 from kilonova.engine.build_requests import kept_spec, put_request
 from kilonova.engine.core import Engine
@@ -34,10 +36,10 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None  # the scheduler still checks it
     forced: bool = False  # with no filter: only placement is asked
     details: Details = msgspec.field(default_factory=Details)
-    networks: list[dict[str, Any]] = []  # domain/network.py: WantedPort
+    networks: list[WantedPort] = []
     security_groups: list[str] = []  # ids
-    volumes: list[dict[str, Any]] = []  # domain/volume.py: WantedVolume
-    secrets: dict[str, Any] = {}
+    volumes: list[WantedVolume] = []
+    secrets: dict[str, str] = {}
     group: str | None = None  # the server group that it joins
 
 
@@ -90,9 +92,9 @@ async def create_many(
         for one, new in zip(asks, servers, strict=True):
             await _insert_unplaced(tx, one, new.flavor, ask.operation_id or "", now)
             await _hold_volumes(engine, tx, one)
-        op = fresh(engine, ask, ask.operation_id or "", turn=1)
-        op.facts = {"devices": True} if servers[0].volumes else {}
-        await store_operation(engine, tx, engine.world.db.control, engine.operation(ask.kind), op, ask, now)
+        op, operation = fresh(engine, ask, ask.operation_id or "", turn=1), engine.operation(ask.kind)
+        op.facts(operation).devices = bool(servers[0].volumes)
+        await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
         made[:] = [(one.server_id, Accepted(op.id)) for one in asks]
         return made
 
@@ -113,36 +115,46 @@ async def known_creates(engine: Engine, key: IdempotencyKey, cause: Cause) -> li
 
 def asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: IdempotencyKey | None) -> Ask:
     """`ids`: of the server and of the operation."""
-    params = {
-        "name": new.name,
-        "flavor": msgspec.to_builtins(new.flavor),
-        "image": new.image,
-        "host": new.host,
-        **({"forced": True} if new.forced else {}),
-        "details": msgspec.to_builtins(new.details),
-        "networks": new.networks,
-        "security_groups": new.security_groups,
-        **({"volumes": new.volumes} if new.volumes else {}),
-        "project_id": cause.project_id,
-        "user_id": cause.user_id,
-        "created_at": now,
-    }
     return Ask(
         kind="place",
         server_id=ids[0],
         cause=cause,
-        params=params,
+        params=_spec(new, cause, now),
         secrets=new.secrets,
         key=key,
         operation_id=ids[1],
     )
 
 
+def _spec(new: NewServer, cause: Cause, now: float) -> ServerSpec:
+    return ServerSpec(
+        name=new.name,
+        flavor=new.flavor,
+        image=new.image,
+        host=new.host,
+        forced=new.forced,
+        details=new.details,
+        networks=new.networks,
+        security_groups=new.security_groups,
+        volumes=new.volumes,
+        project_id=cause.project_id,
+        user_id=cause.user_id,
+        created_at=now,
+    )
+
+
+def spec_in(ask: Ask) -> ServerSpec:
+    assert isinstance(ask.params, ServerSpec)
+    return ask.params
+
+
 def all_together(operation_id: str, asks: Sequence[Ask]) -> Ask:
     """Return one request for all, with the first one's common values; each server begins its own `place` under the id
     that it has here."""
-    servers = [{"server_id": a.server_id, "operation_id": a.operation_id, "params": a.params} for a in asks]
-    params = {**asks[0].params, "servers": servers}
+    servers = [
+        SpecOfMany(server_id=ask.server_id, operation_id=ask.operation_id or "", params=spec_in(ask)) for ask in asks
+    ]
+    params = ManyParams(**msgspec.structs.asdict(spec_in(asks[0])), servers=servers)
     whole: Ask = msgspec.structs.replace(
         asks[0], kind="place_many", server_id="", operation_id=operation_id, params=params
     )
@@ -184,14 +196,15 @@ async def most_members(engine: Engine, tx: Tx, cause: Cause) -> int:
 async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, now: float) -> None:
     if await rows.fetch(tx, control.server_mappings, server_id=ask.server_id) is not None:
         raise Refused("exists", f"a server {ask.server_id} exists already")
-    await put_request(tx, ask.server_id, 1, operation_id, ask.params)
+    spec = spec_in(ask)
+    await put_request(tx, ask.server_id, 1, operation_id, spec)
     owner = ask.cause.project_id, ask.cause.user_id
     await map_server(tx, ask.server_id, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
-    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=kept_spec(ask.params), sealed=None)
+    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=kept_spec(spec), sealed=None)
 
 
 async def _hold_volumes(engine: Engine, tx: Tx, ask: Ask) -> None:
     """Hold the volumes that the request names: of two servers that request one volume, the second is refused here."""
-    devices, volumes = named(ask.params.get("volumes", ())), engine.world.volume
+    devices, volumes = named(spec_in(ask).volumes), engine.world.volume
     if devices and volumes is not None:
         await volumes.hold(tx, (ask.server_id, 1, 0), project_id=ask.cause.project_id, devices=devices)

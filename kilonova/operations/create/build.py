@@ -12,25 +12,27 @@ Where a copy, a debt or a finding is left, the server stays in its cell, in ERRO
 
 from __future__ import annotations
 
-from typing import Any
-
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import ACTIVE, ERROR, POWER_RUNNING
 from kilonova.engine import records
 from kilonova.engine.context import Change, Context
 from kilonova.engine.course import Problem
-from kilonova.engine.model import CONTROL, DESTINATION, FOREVER, IMAGE_TOKEN, Facts, Notification, Operation, Step
+from kilonova.engine.model import CONTROL, FOREVER, IMAGE_TOKEN, Notification, Operation, Step
+from kilonova.operations.facts import DESTINATION, ELSEWHERE, WITH_DEVICES, WITH_PORTS, CreateFacts
 from kilonova.operations.steps.burial import LEAVES, close_server, map_to_cell0, open_in_cell0, put_in_cell0
-from kilonova.operations.steps.claim import release_all, taken, wanted
+from kilonova.operations.steps.claim import note_claimed, release_all, wanted
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.guest import build_guest, copy_gone, copy_whole, remove_guest
 from kilonova.operations.steps.ownership import give_runner, no_runner
-from kilonova.operations.steps.ports import WITH_PORTS, allocate_ports, release_ports
-from kilonova.operations.steps.select import ELSEWHERE, choose, remember_tried
-from kilonova.operations.steps.volumes import WITH_DEVICES, attach_wanted, complete_all, give_back, release_unbuilt
+from kilonova.operations.steps.ports import allocate_ports, release_ports
+from kilonova.operations.steps.select import choose, remember_tried
+from kilonova.operations.steps.volumes import attach_wanted, complete_all, give_back, release_unbuilt
 from kilonova.placement import claims
 from kilonova.store.hosts import NONE_FAILED, ONE_MORE_FAILED
 from kilonova.world import Tx
 
+CreateContext = Context[CreateFacts, ServerSpec]
 NETWORKING = "networking"
 NOT_BUILT = "Failed to build the server, not rescheduling."
 NO_VOLUMES = "Failed to attach the volume(s), not rescheduling."
@@ -42,11 +44,11 @@ OWNERS_REASONS = {
 }
 
 
-async def select_another(ctx: Context) -> Facts:
-    return await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params.get("host"))
+async def select_another(ctx: CreateContext) -> None:
+    await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params.host)
 
 
-async def claim_host(ctx: Context) -> Facts:
+async def claim_host(ctx: CreateContext) -> None:
     outcome = await claims.claim(
         ctx.world.db.placement,
         ctx.fence,
@@ -55,38 +57,37 @@ async def claim_host(ctx: Context) -> Facts:
         user=ctx.row.user_id,
         group=await group_of(ctx),
     )
-    return taken(ctx, outcome) | {"copy": ctx.turn}
+    note_claimed(ctx, outcome)
+    ctx.facts.copy = ctx.turn
 
 
-async def grant_runner(ctx: Context) -> Facts:
+async def grant_runner(ctx: CreateContext) -> None:
     """Give permission to run: no host has run this server before, or the last host reported its copy removed."""
-    destination, copy = ctx.facts["destination"], ctx.facts["copy"]
+    destination, copy = ctx.facts.destination, ctx.facts.copy
     give_runner(ctx, destination, copy, "no other copy exists")
-    ctx.set_server(host=destination, copy=copy, claimed=ctx.facts.get("claimed"))
+    ctx.set_server(host=destination, copy=copy, claimed=ctx.facts.claimed)
     ctx.set_copy(copy, destination, "making")
-    return {}
 
 
-async def withdraw_runner(ctx: Context) -> Facts:
+async def withdraw_runner(ctx: CreateContext) -> None:
     """The host has reported its copy removed, owes it, or never heard of it (its ports could not be had)."""
     no_runner(ctx, "the host has no copy, or owes its removal")
     ctx.set_server(host=None, copy=None, claimed=None)
-    ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
-    return {}
+    ctx.forget_planned_copy(ctx.facts.copy, ctx.facts.destination)
 
 
-def guest_runs(ctx: Context, result: dict[str, Any]) -> None:
+def guest_runs(ctx: CreateContext, result: StepResult) -> None:
     copy_whole(ctx, result)
     ctx.set_server(power_state=POWER_RUNNING)
-    ctx.in_transaction(_count_failures(ctx.facts["destination"], failed=False))
+    ctx.in_transaction(_count_failures(ctx.facts.destination, failed=False))
 
 
-def try_elsewhere(ctx: Context, result: dict[str, Any]) -> None:
+def try_elsewhere(ctx: CreateContext, result: StepResult) -> None:
     """A host where building failed is weighed down until one works there again."""
     failed = ctx.problem is not None and ctx.problem.step == "build_and_run_instance"
-    if failed and ctx.limits.counts_failed_builds and ctx.facts.get("destination"):
-        ctx.in_transaction(_count_failures(ctx.facts["destination"], failed=True))
-    remember_tried(ctx, result)
+    if failed and ctx.limits.counts_failed_builds and ctx.facts.destination:
+        ctx.in_transaction(_count_failures(ctx.facts.destination, failed=True))
+    remember_tried(ctx)
 
 
 def _count_failures(host: str, *, failed: bool) -> Change:
@@ -104,15 +105,17 @@ def failure_of(problem: Problem) -> str:
     return "retries_exhausted" if exhausted else problem.code
 
 
-async def bury(ctx: Context) -> Facts:
+async def bury(ctx: CreateContext) -> None:
     problem = ctx.problem
     assert problem is not None
     words = records.CANCELLED if problem.code == "cancelled" else Build().words_for(problem)
     await put_in_cell0(ctx, failure_of(problem), words, problem)
-    return {"buried": failure_of(problem)}
+    ctx.facts.buried = failure_of(problem)
 
 
-class Build(Operation):
+class Build(Operation[CreateFacts, ServerSpec]):
+    facts_type = CreateFacts
+    params_type = ServerSpec
     name = "build"
     version = 2
     action = "create"
@@ -129,10 +132,10 @@ class Build(Operation):
             return NO_PORTS + OWNERS_REASONS.get(problem.code, "")
         return NOT_BUILT if problem.final and problem.step == "build_and_run_instance" else self.safe_words
 
-    def settle(self, ctx: Context) -> None:
+    def settle(self, ctx: CreateContext) -> None:
         ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())
 
-    def settle_undone(self, ctx: Context) -> None:
+    def settle_undone(self, ctx: CreateContext) -> None:
         if ctx.server is not None:  # else it is in cell0 by now
             ctx.set_server(vm_state=ERROR)
 

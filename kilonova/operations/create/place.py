@@ -14,24 +14,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import ARRIVING, BUILDING, ERROR, Flavor, Server, to_json
+from kilonova.domain.params import ServerSpec
+from kilonova.domain.server import ARRIVING, BUILDING, ERROR, Server, to_json
 from kilonova.engine.conclude import Next
 from kilonova.engine.context import Change, Context, Newborn
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step, Target
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step, Target
 from kilonova.engine.model import StepTargets as Where
 from kilonova.engine.records import CANCELLED
 from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.create.build import NETWORKING, Build, grant_runner
+from kilonova.operations.facts import WITH_DEVICES, CreateFacts
 from kilonova.operations.steps import history
-from kilonova.operations.steps.claim import release_all, taken, wanted
+from kilonova.operations.steps.claim import note_claimed, release_all, wanted
 from kilonova.operations.steps.fault import fault_of
 from kilonova.operations.steps.fenced import FenceKey, write_in_cell
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import choose
-from kilonova.operations.steps.volumes import WITH_DEVICES, release_held
+from kilonova.operations.steps.volumes import release_held
 from kilonova.placement import claims
 from kilonova.quota.check import exceeded
 from kilonova.schema.tables import cell, control
@@ -42,6 +42,7 @@ from kilonova.store.new_server import new_server
 from kilonova.store.open import CELL0
 from kilonova.world import Store, Tx
 
+CreateContext = Context[CreateFacts, ServerSpec]
 SCHEDULING = "scheduling"
 NO_VALID_HOST = "no_valid_host"
 # What the owner may read; the whole reason is for the administrator.
@@ -51,25 +52,20 @@ SAFE_WORDS = {
     "not_known": "It was not known for too long whether a host fits.",
 }
 
-UNPLACED = Where("control", lambda facts: [] if facts.get("destination") else [Target("")])
-FROM_CELL0 = Where("control", lambda facts: [Target("")] if facts.get("from_cell0") else [])
+UNPLACED: Where[CreateFacts] = Where("control", lambda facts: [] if facts.destination else [Target("")])
+FROM_CELL0: Where[CreateFacts] = Where("control", lambda facts: [Target("")] if facts.from_cell0 else [])
 # Nothing to bury when the owner deleted the server meanwhile.
-UNLESS_DELETED = Where("control", lambda facts: [] if facts.get("deleted") else [Target("")])
+UNLESS_DELETED: Where[CreateFacts] = Where("control", lambda facts: [] if facts.deleted else [Target("")])
 
 
-def flavor_of(ctx: Context) -> Flavor:
-    return msgspec.convert(ctx.params["flavor"], Flavor)
-
-
-async def select_host(ctx: Context) -> Facts:
+async def select_host(ctx: CreateContext) -> None:
     """Choose a host unless `place_many` has; raise its refusal if it found none."""
-    if refused := ctx.facts.get("refused"):
-        raise Failed(refused["code"], refused["message"], final=True, details=refused["details"])
-    cells = ctx.world.db.destinations()
-    return await choose(ctx, flavor_of(ctx), cells, {}, ctx.params.get("host"))
+    if refused := ctx.facts.refused:
+        raise Failed(refused.code, refused.message, final=True, details=refused.details)
+    await choose(ctx, ctx.params.flavor, ctx.world.db.destinations(), {}, ctx.params.host)
 
 
-async def leave_cell0(ctx: Context) -> Facts:
+async def leave_cell0(ctx: CreateContext) -> None:
     """Remove a rebuilt server's row of exactly this turn from cell0. Its actions and faults stay there until it is
     in another cell."""
 
@@ -78,25 +74,24 @@ async def leave_cell0(ctx: Context) -> Facts:
         await rows.remove(tx, cell.servers, id=ctx.server_id, turn=ctx.turn)
 
     await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
-    return {}
 
 
-async def claim_host(ctx: Context) -> Facts:
+async def claim_host(ctx: CreateContext) -> None:
     """Claim the host. `place_many` has claimed it already; from here on this operation must release it."""
-    if ctx.facts.get("destination"):
-        return {}
+    if ctx.facts.destination:
+        return
     outcome = await claims.claim(
         ctx.world.db.placement,
         ctx.fence,
-        wanted(ctx, flavor_of(ctx)),
-        project=ctx.params["project_id"],
-        user=ctx.params["user_id"],
+        wanted(ctx, ctx.params.flavor),
+        project=ctx.params.project_id,
+        user=ctx.params.user_id,
         group=await group_of(ctx),
     )
-    return taken(ctx, outcome)
+    note_claimed(ctx, outcome)
 
 
-async def insert_server(ctx: Context) -> Facts:
+async def insert_server(ctx: CreateContext) -> None:
     """Insert the server into its cell, hidden and without steps; the API still shows the build request."""
     facts = ctx.facts
 
@@ -104,13 +99,12 @@ async def insert_server(ctx: Context) -> Facts:
         await pass_fence(tx, *fence)
         await rows.put_row(tx, cell.servers, _hidden_server(ctx).columns(), unless_there=True)
 
-    await write_in_cell(ctx, ctx.world.db.cell(facts["cell"]), body)
-    return {}
+    await write_in_cell(ctx, ctx.world.db.cell(facts.cell), body)
 
 
-async def remove_server(ctx: Context) -> Facts:
+async def remove_server(ctx: CreateContext) -> None:
     """The hidden row of this turn."""
-    name = ctx.facts.get("cell")
+    name = ctx.facts.cell
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
@@ -118,19 +112,17 @@ async def remove_server(ctx: Context) -> Facts:
 
     if name:
         await write_in_cell(ctx, ctx.world.db.cell(name), body)
-    return {}
 
 
-async def map_to_cell(ctx: Context) -> Facts:
+async def map_to_cell(ctx: CreateContext) -> None:
     """Map the server to its cell. A delete removes the build request, too: the first of the two has the server."""
     ctx.in_transaction(await _recheck_quota(ctx))
-    ctx.in_transaction(_take_build_request(ctx, ctx.facts["cell"]))
-    return {}
+    ctx.in_transaction(_take_build_request(ctx, ctx.facts.cell))
 
 
-async def _recheck_quota(ctx: Context) -> Change:
+async def _recheck_quota(ctx: CreateContext) -> Change:
     """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
-    project, user = ctx.params["project_id"], ctx.params["user_id"]
+    project, user = ctx.params.project_id, ctx.params.user_id
     held = await held_in_placement(ctx.world.db.placement, ctx.limits, project, user)
 
     async def check(tx: Tx, now: float) -> None:
@@ -141,7 +133,7 @@ async def _recheck_quota(ctx: Context) -> Change:
     return check
 
 
-def _take_build_request(ctx: Context, to_cell: str) -> Change:
+def _take_build_request(ctx: CreateContext, to_cell: str) -> Change:
     async def change(tx: Tx, now: float) -> None:
         if not await rows.remove(tx, control.build_requests, server_id=ctx.server_id, turn=ctx.turn):
             raise Failed("deleted_meanwhile", "the server was deleted while it was being placed", final=True)
@@ -150,10 +142,10 @@ def _take_build_request(ctx: Context, to_cell: str) -> Change:
     return change
 
 
-async def hand_over(ctx: Context) -> Facts:
+async def hand_over(ctx: CreateContext) -> None:
     """`build` owns the server from this commit on; a delete that came between has raised the turn and wins."""
-    before = await history.left_in_cell0(ctx) if ctx.facts.get("from_cell0") else None
-    journal = ctx.world.db.cell(ctx.facts["cell"])
+    before = await history.left_in_cell0(ctx) if ctx.facts.from_cell0 else None
+    journal = ctx.world.db.cell(ctx.facts.cell)
     begun: Next | None = None
 
     async def body(tx: Tx, fence: FenceKey) -> bool:
@@ -179,20 +171,20 @@ async def hand_over(ctx: Context) -> Facts:
         await ctx.wake(journal.name, ctx.operation_id)
     if before is not None and handed_over:
         await history.clear_cell0(ctx)
-    return {"handed_over": handed_over}
+    ctx.facts.handed_over = handed_over
 
 
-async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: Server) -> Next:
+async def _begin_build(ctx: CreateContext, tx: Tx, journal: Store, server: Server) -> Next:
     """Begin `build` under the same id, with the next ordinals: fences compare them. It takes over this operation's
     claim. No host has run the server yet, so permission to run is given here, without a step (law 3)."""
-    facts = {
-        "destination": ctx.facts["destination"],
-        "claimed": ctx.facts["claimed"],
-        "copy": ctx.turn,
-        "cell": ctx.facts["cell"],
-        "ports": bool(ctx.params.get("networks")),
-        "devices": bool(ctx.params.get("volumes")),
-    }
+    facts = CreateFacts(
+        destination=ctx.facts.destination,
+        claimed=ctx.facts.claimed,
+        copy=ctx.turn,
+        cell=ctx.facts.cell,
+        ports=bool(ctx.params.networks),
+        devices=bool(ctx.params.volumes),
+    )
     now = ctx.world.clock.now()
     granted = replace(ctx, journal=journal, server=server, facts=facts, changes=[], server_changes={})
     await grant_runner(granted)
@@ -208,7 +200,7 @@ async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: Server) -> 
         facts=facts,
         cause=ctx.cause,
         sealed=ctx.sealed,
-        has_action=bool(ctx.facts.get("from_cell0")),
+        has_action=bool(ctx.facts.from_cell0),
         begun=("claim", "grant_runner"),
         server=granted.changed_server,
         is_mine=True,
@@ -217,13 +209,14 @@ async def _begin_build(ctx: Context, tx: Tx, journal: Store, server: Server) -> 
     return await ctx.begin(tx, journal, born)
 
 
-async def bury(ctx: Context) -> Facts:
+async def bury(ctx: CreateContext) -> None:
     """Put the server into cell0 in ERROR, with the reason and the class of failure that decides whether it may be
     rebuilt."""
     problem = ctx.problem
     assert problem is not None
     if problem.code == "deleted_meanwhile":
-        return {"deleted": True}
+        ctx.facts.deleted = True
+        return
     failure = NO_VALID_HOST if problem.code in ("no_valid_host", "claim_refused") else problem.code
 
     async def body(tx: Tx, fence: FenceKey) -> None:
@@ -235,10 +228,10 @@ async def bury(ctx: Context) -> Facts:
         await history.record_burial(ctx, tx, fault_of(problem, SAFE_WORDS.get(failure, "No valid host was found.")))
 
     await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
-    return {"buried": failure}
+    ctx.facts.buried = failure
 
 
-async def map_to_cell0(ctx: Context) -> Facts:
+async def map_to_cell0(ctx: CreateContext) -> None:
     """Map the server to cell0. If the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes
     it. The whole request is kept with its request spec, the secrets still sealed, for another try."""
     ctx.in_transaction(_take_build_request(ctx, CELL0))
@@ -248,18 +241,19 @@ async def map_to_cell0(ctx: Context) -> Facts:
         await rows.change(tx, control.request_specs, kept, server_id=ctx.server_id)
 
     ctx.in_transaction(keep)
-    return {}
 
 
-def _hidden_server(ctx: Context) -> Server:
+def _hidden_server(ctx: CreateContext) -> Server:
     return _server(ctx, vm_state=BUILDING, task_state=SCHEDULING, hidden=ARRIVING)
 
 
-def _server(ctx: Context, **state: str | int | None) -> Server:
+def _server(ctx: CreateContext, **state: str | int | None) -> Server:
     return new_server(ctx.server_id or "", ctx.turn, ctx.params, **state)
 
 
-class PlaceServer(Operation):
+class PlaceServer(Operation[CreateFacts, ServerSpec]):
+    facts_type = CreateFacts
+    params_type = ServerSpec
     name = "place"
     task_state = SCHEDULING
     again_from = "select_destinations"

@@ -7,16 +7,16 @@ server with the reason. A server that is deleted meanwhile is left out; the othe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from kilonova.domain.errors import NoValidHost
-from kilonova.domain.server import Flavor
+from kilonova.domain.params import ManyParams, SpecOfMany
 from kilonova.engine.context import Context, Newborn
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.steps.claim import candidate_of, claim_ended, facts_of, refused
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
+from kilonova.operations.facts import CreateFacts, FailedChoice, HostChoice, ManyFacts
+from kilonova.operations.steps.claim import candidate_of, claim_ended, claimed_by_name, refused
 from kilonova.operations.steps.group import group_of
 from kilonova.operations.steps.select import candidates, request_for, unless_away, wait_for_answers
 from kilonova.placement import claims
@@ -28,24 +28,15 @@ from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.world import Tx
 
+ManyContext = Context[ManyFacts, ManyParams]
 FIRST_TURN = 1
 
 
-def _servers(ctx: Context) -> list[dict[str, Any]]:
-    """Return server_id, operation_id and params of each server of the request."""
-    servers: list[dict[str, Any]] = ctx.params["servers"]
-    return servers
-
-
-def _flavor(ctx: Context) -> Flavor:
-    return msgspec.convert(ctx.params["flavor"], Flavor)
-
-
-async def select_hosts(ctx: Context) -> Facts:
+async def select_hosts(ctx: ManyContext) -> None:
     assert ctx.scheduler is not None
     cells = ctx.world.db.destinations()
-    asked = request_for(ctx, _flavor(ctx), {}, ctx.params.get("host"), await group_of(ctx))
-    requests = [msgspec.structs.replace(asked, server=one["server_id"]) for one in _servers(ctx)]
+    asked = request_for(ctx, ctx.params.flavor, {}, ctx.params.host, await group_of(ctx))
+    requests = [msgspec.structs.replace(asked, server=one.server_id) for one in ctx.params.servers]
     attempts = ctx.limits.max_attempts
     asking = ctx.scheduler.place_many(requests, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     placings = await unless_away(ctx, asking)
@@ -53,11 +44,10 @@ async def select_hosts(ctx: Context) -> Facts:
     if last.decision.chosen is None:
         await wait_for_answers(ctx, last.decision)
         raise _no_room(last.decision, len(requests), len(placings) - 1)
-    ids = [one["server_id"] for one in _servers(ctx)]
-    return {
-        "candidates": {id_: candidates(one, _flavor(ctx)) for id_, one in zip(ids, placings, strict=True)},
-        "decisions": {id_: msgspec.to_builtins(one.decision) for id_, one in zip(ids, placings, strict=True)},
-    }
+    ids = [one.server_id for one in ctx.params.servers]
+    by_server = dict(zip(ids, placings, strict=True))
+    ctx.facts.choices = {id_: candidates(one, ctx.params.flavor) for id_, one in by_server.items()}
+    ctx.facts.decisions = {id_: msgspec.to_builtins(one.decision) for id_, one in by_server.items()}
 
 
 def _no_room(last: Decision, count: int, fitting: int) -> NoValidHost:
@@ -69,60 +59,65 @@ def _no_room(last: Decision, count: int, fitting: int) -> NoValidHost:
     return NoValidHost(f"{why} {last.sentence()}", details={"decision": decision})
 
 
-async def claim_hosts(ctx: Context) -> Facts:
+async def claim_hosts(ctx: ManyContext) -> None:
     members = [
         BatchMember(
             ctx.fence_of(server, FIRST_TURN),
-            tuple(candidate_of(told, _flavor(ctx)) for told in ctx.facts["candidates"][server]),
+            tuple(candidate_of(told, ctx.params.flavor) for told in ctx.facts.choices[server]),
         )
-        for server in ctx.facts["candidates"]
+        for server in ctx.facts.choices
     ]
     outcomes = await claim_many(
         ctx.world.db.placement,
         members,
-        project=ctx.params["project_id"],
-        user=ctx.params["user_id"],
+        project=ctx.params.project_id,
+        user=ctx.params.user_id,
         group=await group_of(ctx),
     )
     claim_ended(ctx, outcomes)
-    found: dict[str, Facts] = {}
+    places: dict[str, HostChoice] = {}
     for server, outcome in outcomes.items():
         if isinstance(outcome, NotClaimed):
-            raise refused(outcome, ctx.facts["candidates"][server], f" for {len(members)} servers at once")
-        found[server] = _taken(ctx, server, outcome)
-    return {"places": found}
+            raise refused(outcome, ctx.facts.choices[server], f" for {len(members)} servers at once")
+        places[server] = _taken(ctx, server, outcome)
+    ctx.facts.places = places
 
 
-def _taken(ctx: Context, server: str, outcome: Claimed) -> Facts:
-    return facts_of(next(told for told in ctx.facts["candidates"][server] if told["provider"] == outcome.provider))
+def _taken(ctx: ManyContext, server: str, outcome: Claimed) -> HostChoice:
+    return next(choice for choice in ctx.facts.choices[server] if choice.provider == outcome.provider)
 
 
-async def release_hosts(ctx: Context) -> Facts:
-    for one in _servers(ctx):
-        fence = ctx.fence_of(one["server_id"], FIRST_TURN)
-        await claims.release(ctx.world.db.placement, fence, [one["server_id"]])
-    return {}
+async def release_hosts(ctx: ManyContext) -> None:
+    for one in ctx.params.servers:
+        fence = ctx.fence_of(one.server_id, FIRST_TURN)
+        await claims.release(ctx.world.db.placement, fence, [one.server_id])
 
 
-async def start_placing(ctx: Context) -> Facts:
+async def start_placing(ctx: ManyContext) -> None:
     """Begin `place` for each server: from here on each has its own operation."""
-    places, decisions = ctx.facts["places"], ctx.facts["decisions"]
-    begun = await _begin(
-        ctx,
-        lambda server: {**places[server], "candidates": ctx.facts["candidates"][server], "decision": decisions[server]},
-        [one for one in _servers(ctx) if one["server_id"] in places],
-    )
-    return {"begun": begun}
+    facts = ctx.facts
+
+    def placed(server: str) -> CreateFacts:
+        choice = facts.places[server]
+        return CreateFacts(
+            destination=choice.host,
+            cell=choice.cell,
+            claimed=claimed_by_name(choice),
+            candidates=facts.choices[server],
+            decision=facts.decisions[server],
+        )
+
+    facts.begun = await _begin(ctx, placed, [one for one in ctx.params.servers if one.server_id in facts.places])
 
 
-async def start_burying(ctx: Context) -> Facts:
+async def start_burying(ctx: ManyContext) -> None:
     problem = ctx.problem
     assert problem is not None
-    told = {"code": problem.code, "message": problem.message, "details": problem.details}
-    return {"begun": await _begin(ctx, lambda server: {"refused": told}, _servers(ctx))}
+    refusal = FailedChoice(code=problem.code, message=problem.message, details=problem.details)
+    ctx.facts.begun = await _begin(ctx, lambda server: CreateFacts(refused=refusal), ctx.params.servers)
 
 
-async def _begin(ctx: Context, facts: Callable[[str], Facts], servers: list[dict[str, Any]]) -> int:
+async def _begin(ctx: ManyContext, facts: Callable[[str], CreateFacts], servers: Sequence[SpecOfMany]) -> int:
     """Under ids that were given with the request, so that asking twice is harmless; not for servers that were deleted
     meanwhile."""
     begin, wake = ctx.begin, ctx.wake
@@ -131,7 +126,7 @@ async def _begin(ctx: Context, facts: Callable[[str], Facts], servers: list[dict
     async def body(tx: Tx) -> list[str]:
         begun = []
         for one in servers:
-            child, server = one["operation_id"], one["server_id"]
+            child, server = one.operation_id, one.server_id
             if await rows.fetch(tx, operations, id=child) is not None:
                 begun.append(child)
             elif await rows.change(tx, control.build_requests, {"operation_id": child}, server_id=server, turn=1):
@@ -146,22 +141,24 @@ async def _begin(ctx: Context, facts: Callable[[str], Facts], servers: list[dict
     return len(begun)
 
 
-def _newborn(ctx: Context, one: dict[str, Any], facts: Facts) -> Newborn:
+def _newborn(ctx: ManyContext, one: SpecOfMany, facts: CreateFacts) -> Newborn:
     """Counting on from here: fences compare ordinals."""
     return Newborn(
         kind="place",
-        id=one["operation_id"],
-        server_id=one["server_id"],
+        id=one.operation_id,
+        server_id=one.server_id,
         turn=FIRST_TURN,
         ordinal=ctx.ordinal,
-        params=one["params"],
+        params=one.params,
         facts=facts,
         cause=ctx.cause,
         sealed=ctx.sealed,
     )
 
 
-class PlaceMany(Operation):
+class PlaceMany(Operation[ManyFacts, ManyParams]):
+    facts_type = ManyFacts
+    params_type = ManyParams
     name = "place_many"
     task_state = "scheduling"
     again_from = "select_destinations"

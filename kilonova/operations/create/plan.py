@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from kilonova.domain.cause import Cause
+from kilonova.domain.json import JsonObject, as_object
+from kilonova.domain.network import WantedPort
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import Flavor
+from kilonova.domain.volume import WantedVolume
 from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
-from kilonova.engine.model import Facts, Operation
-from kilonova.engine.rehearse import REHEARSAL, PlannedStep, plan_only, planned_steps
+from kilonova.engine.model import AnyOperation, Operation
+from kilonova.engine.rehearse import REHEARSAL, Planned, PlannedStep, plan_only, planned_steps
 from kilonova.engine.submit import fresh
 from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.create.accept import NewServers, all_together, asked, how_many, most_members
 from kilonova.operations.create.place import FROM_CELL0
+from kilonova.operations.facts import CreateFacts, HostChoice, ManyFacts
 from kilonova.operations.steps.claim import by_name
 from kilonova.services.compute.server_groups import check_room
 from kilonova.world import Tx
@@ -39,10 +45,10 @@ class CreateRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     operation: str
     servers: list[PlannedServer]
-    ports: list[dict[str, Any]]  # of each server: made on a network, or given to it
-    volumes: list[dict[str, Any]]  # of each server: made for it, or reserved
+    ports: list[WantedPort]  # of each server: made on a network, or given to it
+    volumes: list[WantedVolume]  # of each server: made for it, or reserved
     steps: list[PlannedStep]
-    decision: dict[str, Any] | None = None  # of several servers, the last one's
+    decision: JsonObject | None = None  # of several servers, the last one's
     problem: Problem | None = None
 
 
@@ -52,20 +58,18 @@ async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> C
     now = engine.world.clock.now()
     asks = [asked((f"{REHEARSAL}-{n}", REHEARSAL), new, cause, now, None) for n, new in enumerate(news, 1)]
     ask = asks[0] if len(asks) == 1 else all_together(REHEARSAL, asks)
-    operation = engine.operation(ask.kind)
+    operation: Operation[CreateFacts | ManyFacts, ServerSpec] = engine.operation(ask.kind)
     op = fresh(engine, ask, REHEARSAL, turn=1)
-    facts, problem = await plan_only(engine, engine.world.db.control, operation, op, None)
-    found = _candidates(facts, [one.server_id for one in asks])
-    details = problem.details if problem is not None and isinstance(problem.details, dict) else facts
-    decisions = list(details.get("decisions", {}).values())
+    planned = await plan_only(engine, engine.world.db.control, operation, op, None)
+    found = _candidates(planned.facts, [one.server_id for one in asks])
     return CreateRehearsal(
         operation="create",
         servers=[planned_server(new.name, new.flavor, told) for new, told in zip(news, found, strict=True)],
         ports=news[0].networks,
         volumes=news[0].volumes,
         steps=_steps(engine, operation),
-        decision=decisions[-1] if decisions else details.get("decision"),
-        problem=problem,
+        decision=_decision(planned),
+        problem=planned.problem,
     )
 
 
@@ -82,13 +86,26 @@ async def _how_many(engine: Engine, wanted: NewServers, cause: Cause) -> int:
     return await engine.world.db.control.read(body)
 
 
-def _candidates(facts: Facts, servers: list[str]) -> list[list[dict[str, Any]]]:
+def _decision(planned: Planned[CreateFacts | ManyFacts]) -> JsonObject | None:
+    """Return the decision, or that of the refusal; of several servers, the last one's."""
+    if isinstance(planned.facts, ManyFacts) and planned.facts.decisions:
+        return list(planned.facts.decisions.values())[-1]
+    return decision_in(planned)
+
+
+def decision_in(planned: Planned[Any]) -> JsonObject | None:
+    details = planned.documents if planned.problem is None else as_object(planned.problem.details)
+    return as_object(details["decision"]) if "decision" in details else None
+
+
+def _candidates(facts: CreateFacts | ManyFacts, servers: list[str]) -> list[list[HostChoice]]:
     """Return the candidates of each server; `place` has them for its one, `place_many` by server."""
-    found = facts.get("candidates", {})
-    return [found] if isinstance(found, list) else [found.get(server, []) for server in servers]
+    if isinstance(facts, CreateFacts):
+        return [facts.candidates]
+    return [facts.choices.get(server, []) for server in servers]
 
 
-def planned_server(name: str, flavor: Flavor, candidates: list[dict[str, Any]]) -> PlannedServer:
+def planned_server(name: str, flavor: Flavor, candidates: Sequence[HostChoice]) -> PlannedServer:
     if not candidates:
         return PlannedServer(name=name, resources=flavor.resources())
     best, *others = candidates
@@ -96,15 +113,15 @@ def planned_server(name: str, flavor: Flavor, candidates: list[dict[str, Any]]) 
     return PlannedServer(
         name=name,
         resources=_sum(claims),
-        host=best["host"],
-        cell=best["cell"],
-        alternates=[one["host"] for one in others],
+        host=best.host,
+        cell=best.cell,
+        alternates=[one.host for one in others],
         claims=claims,
     )
 
 
-def _claims(told: dict[str, Any], flavor: Flavor) -> Resources:
-    return by_name(told) if "allocations" in told else {told["host"]: flavor.resources()}
+def _claims(choice: HostChoice, flavor: Flavor) -> Resources:
+    return by_name(choice) if choice.allocations else {choice.host: flavor.resources()}
 
 
 def _sum(claims: Resources) -> dict[str, int]:
@@ -115,7 +132,7 @@ def _sum(claims: Resources) -> dict[str, int]:
     return total
 
 
-def _steps(engine: Engine, operation: Operation) -> list[PlannedStep]:
+def _steps(engine: Engine, operation: AnyOperation) -> list[PlannedStep]:
     """Return the steps in all journals of the operation, without leaving cell0: a new server is not there."""
     kinds = dict.fromkeys((operation.name, "place", "build"))
     others = {step.name for step in engine.operation("place").steps if step.on is FROM_CELL0}

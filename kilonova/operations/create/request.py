@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Any
 
 import msgspec
 
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.guest_contents import is_mandatory
+from kilonova.domain.json import Json
 from kilonova.domain.network import WantedPort
 from kilonova.domain.server import Flavor
 from kilonova.operations.checks.contents import (
@@ -50,7 +50,7 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
     networks: NetworkRequest = None
     security_groups: list[str] = []  # names
     server_group: str | None = None
-    hints: dict[str, Any] = {}
+    hints: dict[str, Json] = {}
     old_devices: list[Device] = []  # block_device_mapping
     devices: list[Device] = []  # block_device_mapping_v2
     multiattach: bool = True  # may name volumes that several servers share
@@ -132,9 +132,9 @@ class _Made(msgspec.Struct, frozen=True):
             host=self.destination.host,
             forced=self.destination.forced,
             details=msgspec.structs.replace(self.details, launch_index=n, hostname=hostname),
-            networks=[msgspec.to_builtins(port) for port in self.ports],
+            networks=self.ports,
             security_groups=self.security_groups,
-            volumes=[msgspec.to_builtins(one) for one in disks.volumes],
+            volumes=disks.volumes,
             secrets={"admin_pass": request.password},
             group=self.server_group,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import NotYet
-from kilonova.engine.context import Context
+from kilonova.engine.context import AnyContext
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
@@ -22,7 +22,7 @@ _RUNNING_THERE = Sql(
 )
 
 
-def admit_child(ctx: Context, destination: str) -> None:
+def admit_child(ctx: AnyContext, destination: str) -> None:
     """Count this operation at its destination, in the transaction of the step; raise `NotYet` there while the
     destination has as many as it may take."""
 

@@ -10,17 +10,18 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, select
 
-from kilonova.domain.bulk import REFUSE, HostPlan
+from kilonova.domain.bulk import REFUSE, HostPlan, PlannedMove
 from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.host import HostState
-from kilonova.domain.server import from_json
+from kilonova.domain.json import JsonObject, as_object, as_text, json_object
+from kilonova.domain.params import HostsParams, MoveParams, Params
 from kilonova.engine.context import Context
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Step
+from kilonova.engine.model import CONTROL, FOREVER, Step
+from kilonova.operations.facts import HostsFacts
 from kilonova.operations.steps.select import age_of
 from kilonova.operations.whole_hosts.plan import UNHEARD, plan_from
 from kilonova.schema.tables.journal import operations, steps
@@ -28,12 +29,12 @@ from kilonova.store.hosts import judge_host
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
+HostsContext = Context[HostsFacts, HostsParams]
 PLAN = "plan_moves"
 LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
 TOGETHER = 16  # children that are begun at a time: stores commit those that come together as one
 SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
 NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
-_DESTINATION = {"return_host": "host"}  # the child's parameter: there or nowhere; else `planned`, a preference
 COUNTED = {"stop": "stopped", "start": "started"}  # in the account; else moved
 CHILDREN = Sql(
     select(*operations.c["id", "server_id", "state", "live", "error", "destination"])
@@ -58,8 +59,14 @@ def child_id(parent: str, server: str) -> str:
     return str(uuid.uuid5(uuid.UUID(parent), server))
 
 
-def child_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: params[name] for name in ("accept_unfenced",) if name in params}
+def child_params(params: HostsParams, move: PlannedMove, *, is_bound: bool) -> Params:
+    """`is_bound`: the server goes there or nowhere; else the planned host is a preference."""
+    if move.do in COUNTED:
+        return Params()
+    unfenced, host = params.accept_unfenced, move.to or None
+    if is_bound:
+        return MoveParams(child=True, host=host, accept_unfenced=unfenced)
+    return MoveParams(child=True, planned=move.to, accept_unfenced=unfenced)
 
 
 def misfit_sentence(plan: HostPlan) -> str:
@@ -71,32 +78,34 @@ def misfit_sentence(plan: HostPlan) -> str:
     return f"{text}. {server}: {misfit.why}{others}"
 
 
-async def move_servers(ctx: Context) -> Facts:
+async def move_servers(ctx: HostsContext) -> None:
     """Begin what may begin now; done when no child is left. A server that may not be moved now is part of the account,
     not an error of the whole. One of a living host that is busy is tried again, and so is one whose host may be alive,
     for as long as anything waits for what is not known (law 18)."""
     plan, children = await _standing(ctx)
     unheard: set[str] = set()
     begun = {child["server_id"]: child for child in children}
-    refused: dict[str, str] = dict(ctx.facts.get("refused", {}))
-    left = [move for move in plan.get("moves", ()) if move["server"] not in begun and move["server"] not in refused]
+    refused = dict(ctx.facts.refused)
+    left = [move for move in plan.moves if move.server not in begun and move.server not in refused]
     if left and not await _is_late(ctx):
-        ready = _ready(left, begun, refused, plan["moves"], ctx.limits.evacuations_per_destination)
-        new = await _begin(ctx, ready, refused, unheard, plan["operation"])
-        left = [move for move in left if move["server"] not in new and move["server"] not in refused]
+        ready = _ready(left, begun, refused, plan.moves, ctx.limits.evacuations_per_destination)
+        new = await _begin(ctx, ready, refused, unheard, plan.operation)
+        left = [move for move in left if move.server not in new and move.server not in refused]
         plan, children = await _standing(ctx)
     elif left:
         left = []
     live = sum(child["live"] for child in children)
     if live or left:
         total = len(children) + len(left)
-        words = f"{live + len(left)} of {total} {NOUNS.get(plan['operation'], 'moves')} to end"
+        words = f"{live + len(left)} of {total} {NOUNS.get(plan.operation, 'moves')} to end"
         unknown = f"; it is not known whether {' and '.join(sorted(unheard))} answers" if unheard else ""
-        raise NotYet(words + unknown, LOOKED_AT_AGAIN, facts={"refused": refused})
-    return {"refused": refused, "account": await _account(ctx, plan, children, refused, "the deadline was over")}
+        ctx.facts.refused = refused
+        raise NotYet(words + unknown, LOOKED_AT_AGAIN, keeps_facts=True)
+    ctx.facts.refused = refused
+    ctx.facts.account = await _account(ctx, plan, children, refused, "the deadline was over")
 
 
-async def _standing(ctx: Context) -> tuple[dict[str, Any], list[Row]]:
+async def _standing(ctx: HostsContext) -> tuple[HostPlan, list[Row]]:
     async def body(tx: Tx) -> tuple[Row | None, list[Row]]:
         return await tx.one(PLANNED, parent=ctx.operation_id), list(await tx.all(CHILDREN, parent=ctx.operation_id))
 
@@ -104,54 +113,53 @@ async def _standing(ctx: Context) -> tuple[dict[str, Any], list[Row]]:
     return plan_from(row["result"] if row is not None else None), children
 
 
-async def _is_late(ctx: Context) -> bool:
-    deadline: float | None = ctx.params.get("deadline")
+async def _is_late(ctx: HostsContext) -> bool:
+    deadline = ctx.params.deadline
     return deadline is not None and await age_of(ctx) >= deadline
 
 
 def _ready(
-    left: Sequence[dict[str, Any]],
+    left: Sequence[PlannedMove],
     begun: Mapping[str, Row],
     refused: Mapping[str, str],
-    moves: Sequence[dict[str, Any]],
+    moves: Sequence[PlannedMove],
     limit: int,
-) -> list[dict[str, Any]]:
+) -> list[PlannedMove]:
     """Return, in the order of the plan, the moves whose destination is below the limit and whose predecessors have
     ended."""
-    planned = {move["server"]: move.get("to", "") for move in moves}
+    planned = {move.server: move.to for move in moves}
     running = Counter(planned.get(child["server_id"], "") for child in begun.values() if child["live"])
     found = []
     for move in left:
-        to = move.get("to", "")
         waits = any(
             server in planned and server not in refused and (server not in begun or begun[server]["live"])
-            for server in move.get("after", ())
+            for server in move.after
         )
-        if waits or (to and running[to] >= limit):
+        if waits or (move.to and running[move.to] >= limit):
             continue
-        running[to] += 1
+        running[move.to] += 1
         found.append(move)
     return found
 
 
 async def _begin(
-    ctx: Context, moves: Sequence[dict[str, Any]], refused: dict[str, str], unheard: set[str], operation: str
+    ctx: HostsContext, moves: Sequence[PlannedMove], refused: dict[str, str], unheard: set[str], operation: str
 ) -> set[str]:
     """The servers that were begun. Adds to `refused`, and to the hosts that are `unheard`."""
     begun: set[str] = set()
 
-    async def begin(move: dict[str, Any]) -> None:
+    async def begin(move: PlannedMove) -> None:
         assert ctx.ask is not None
-        server, kind = move["server"], move.get("do", "evacuate")
-        params = {"child": True, _DESTINATION.get(operation, "planned"): move.get("to", ""), **child_params(ctx.params)}
+        server, kind = move.server, move.do
+        params = child_params(ctx.params, move, is_bound=operation == "return_host")
         try:
             accepted = await ctx.ask(ctx.journal, kind, server, child_id(ctx.operation_id, server), params)
             if accepted.joined:  # somebody else's: it is not among the children, so nobody here would wait for it
                 raise Refused("busy", f"it is being evacuated already: operation {accepted.operation_id}")
             begun.add(server)
         except Refused as why:
-            if why.code in UNHEARD and await _may_answer(ctx, move.get("source", "")):
-                unheard.add(move["source"])
+            if why.code in UNHEARD and await _may_answer(ctx, move.source):
+                unheard.add(move.source)
             elif why.code != "busy" or kind == "evacuate":
                 refused[server] = why.message
 
@@ -162,7 +170,7 @@ async def _begin(
     return begun
 
 
-async def _may_answer(ctx: Context, host: str) -> bool:
+async def _may_answer(ctx: HostsContext, host: str) -> bool:
     """Return whether the host may still answer: it is not known to be dead, and the wait is not over."""
 
     async def body(tx: Tx) -> HostState | None:
@@ -172,95 +180,90 @@ async def _may_answer(ctx: Context, host: str) -> bool:
     return state is not None and state.word != "down" and await age_of(ctx) < ctx.limits.unknown_wait
 
 
-async def await_begun(ctx: Context) -> Facts:
+async def await_begun(ctx: HostsContext) -> None:
     """Cancelled: no child begins any more; those that were begun end."""
     plan, children = await _standing(ctx)
     live = sum(child["live"] for child in children)
     if live:
-        noun = NOUNS.get(plan.get("operation", ""), "moves")
+        noun = NOUNS.get(plan.operation, "moves")
         raise NotYet(f"{live} of {len(children)} {noun} to end", LOOKED_AT_AGAIN)
-    refused = ctx.facts.get("refused", {})
-    return {"account": await _account(ctx, plan, children, refused, "it was cancelled before")}
-
-
-def keep_account(ctx: Context, result: dict[str, Any]) -> None:
-    ctx.facts["account"] = result["account"]
+    ctx.facts.account = await _account(ctx, plan, children, ctx.facts.refused, "it was cancelled before")
 
 
 async def _account(
-    ctx: Context, plan: dict[str, Any], children: Sequence[Row], refused: Mapping[str, str], not_begun: str
-) -> dict[str, Any]:
+    ctx: HostsContext, plan: HostPlan, children: Sequence[Row], refused: Mapping[str, str], not_begun: str
+) -> JsonObject:
     failed = {
-        child["server_id"]: from_json(child["error"], {}).get("message", child["state"])
+        child["server_id"]: as_text(json_object(child["error"]).get("message")) or child["state"]
         for child in children
         if child["state"] != "done"
     }
-    impossible = {server: misfit["why"] for server, misfit in plan.get("misfits", {}).items()}
+    impossible = {server: misfit.why for server, misfit in plan.misfits.items()}
     begun = {child["server_id"] for child in children}
-    left = [move["server"] for move in plan.get("moves", ()) if move["server"] not in begun | refused.keys()]
+    left = [move.server for move in plan.moves if move.server not in begun | refused.keys()]
     done = [child["server_id"] for child in children if child["server_id"] not in failed]
-    doing = {move["server"]: move.get("do", "evacuate") for move in plan.get("moves", ())}
+    doing = {move.server: move.do for move in plan.moves}
     counts = Counter(COUNTED.get(doing.get(server, ""), "moved") for server in done)
     account = {
         "moved": counts["moved"],
         **{word: counts[word] for word in COUNTED.values() if counts[word]},
         "failed": failed,
         "impossible": impossible,
-        "refused": {**plan.get("refused", {}), **refused},
-        "spared": plan.get("spared", {}),
+        "refused": {**plan.refused, **refused},
+        "spared": plan.spared,
         "not_begun": dict.fromkeys(left, not_begun),
         "elsewhere": await _elsewhere(ctx, plan, children),
-        "proof": plan.get("hosts", {}),
+        "proof": msgspec.to_builtins(plan.hosts),
     }
     return {**account, "sentence": account_sentence(account)}
 
 
-def account_sentence(account: Mapping[str, Any]) -> str:
+def account_sentence(account: JsonObject) -> str:
     parts = [f"{account['moved']} moved"]
     parts += [f"{account[word]} {word}" for word in COUNTED.values() if account.get(word)]
     for word in ("failed", "impossible", "refused", "spared", "not_begun"):
-        why = next(iter(account[word].values()), "").rstrip(".")
-        if account[word] or word in ("failed", "impossible"):
-            parts.append(f"{len(account[word])} {word.replace('_', ' ')}" + (f": {why}" if why else ""))
+        servers = as_object(account[word])
+        why = as_text(next(iter(servers.values()), "")).rstrip(".")
+        if servers or word in ("failed", "impossible"):
+            parts.append(f"{len(servers)} {word.replace('_', ' ')}" + (f": {why}" if why else ""))
     return "; ".join(parts)
 
 
-async def _elsewhere(ctx: Context, plan: dict[str, Any], children: Sequence[Row]) -> dict[str, str]:
+async def _elsewhere(ctx: HostsContext, plan: HostPlan, children: Sequence[Row]) -> dict[str, str]:
     """Servers that went to another host than planned, and why."""
-    planned = {move["server"]: move.get("to", "") for move in plan.get("moves", ())}
+    planned = {move.server: move.to for move in plan.moves}
     others = [
         child
         for child in children
         if child["state"] == "done" and planned.get(child["server_id"]) not in (None, "", child["destination"])
     ]
 
-    async def body(tx: Tx) -> dict[str, Any]:
+    async def body(tx: Tx) -> dict[str, Row | None]:
         return {child["id"]: await tx.one(_CHOSEN, child=child["id"], names=[*SELECTION]) for child in others}
 
     chosen = await ctx.journal.read(body) if others else {}
     found = {}
     for child in others:
         row = chosen[child["id"]]
-        decision = from_json(row["result"], {}).get("decision", {}) if row is not None else {}
-        why = decision.get("missed") or f"{planned[child['server_id']]} was planned and did not take it"
+        decision = as_object(json_object(row["result"]).get("decision")) if row is not None else {}
+        why = as_text(decision.get("missed")) or f"{planned[child['server_id']]} was planned and did not take it"
         found[child["server_id"]] = f"it went to {child['destination']}; {why}"
     return found
 
 
-def with_misfits_judged(plan: HostPlan, params: Mapping[str, Any]) -> Facts:
-    """The result of the step that plans. Raise `Failed` where a server fits nowhere and that shall stop everything."""
+def note_plan(ctx: HostsContext, plan: HostPlan) -> None:
+    """Keep the plan with its step. Raise `Failed` where a server fits nowhere and that shall stop everything."""
     document = msgspec.to_builtins(plan)
-    if plan.misfits and params.get("on_misfit") == REFUSE:
+    if plan.misfits and ctx.params.on_misfit == REFUSE:
         raise Failed("misfits", misfit_sentence(plan), final=True, details={"plan": document})
-    return {"plan": document}
+    ctx.documents["plan"] = document
 
 
-MOVE_SERVERS = Step(
+MOVE_SERVERS: Step[HostsFacts, HostsParams] = Step(
     "move_servers",
     move_servers,
     on=CONTROL,
     undo=await_begun,
-    record_undo=keep_account,
     retry=FOREVER,
     deadline=600.0,
 )

@@ -6,13 +6,13 @@ takes back what was put into cell0. Readers follow the mapping. Both rows are hi
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.domain.errors import Superseded
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import ARRIVING, ERROR, LEAVING, SHOWN, Server, to_json
 from kilonova.engine.context import Context
 from kilonova.engine.course import Problem
-from kilonova.engine.model import Facts, StepTargets, Target
+from kilonova.engine.model import StepTargets, Target
+from kilonova.operations.facts import CreateFacts
 from kilonova.operations.steps import history
 from kilonova.operations.steps.fenced import FenceKey, write_in_cell
 from kilonova.schema.tables import cell, control
@@ -22,24 +22,24 @@ from kilonova.store.fences import pass_fence, pass_fence_in_control
 from kilonova.store.open import CELL0
 from kilonova.world import Row, Tx
 
-LEAVES = StepTargets("control", lambda facts: [Target("")] if facts.get("leaves") else [])
+CreateContext = Context[CreateFacts, ServerSpec]
+LEAVES: StepTargets[CreateFacts] = StepTargets("control", lambda facts: [Target("")] if facts.leaves else [])
 
 
-async def close_server(ctx: Context) -> Facts:
+async def close_server(ctx: CreateContext) -> None:
     """Close the record to its owner, unless something of the server is left on a host or with an operator."""
 
     async def body(tx: Tx) -> bool:
-        of: dict[str, Any] = {"server_id": ctx.server_id}
+        of = {"server_id": ctx.server_id}
         left = (await rows.fetch_all(tx, table, **of) for table in (cell.copies, cell.debts))
         return any([bool(found) async for found in left]) or bool(await rows.fetch_all(tx, findings, **of, open=1))
 
-    if await ctx.journal.read(body):
-        return {"leaves": False}
-    ctx.set_server(hidden=LEAVING)
-    return {"leaves": True}
+    ctx.facts.leaves = not await ctx.journal.read(body)
+    if ctx.facts.leaves:
+        ctx.set_server(hidden=LEAVING)
 
 
-async def put_in_cell0(ctx: Context, failure: str, words: str, problem: Problem) -> None:
+async def put_in_cell0(ctx: CreateContext, failure: str, words: str, problem: Problem) -> None:
     """Insert the record, not handed over yet, with its history, the fault and the class of the failure."""
     now = ctx.world.clock.now()
 
@@ -64,9 +64,9 @@ async def put_in_cell0(ctx: Context, failure: str, words: str, problem: Problem)
     await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
 
 
-async def map_to_cell0(ctx: Context) -> Facts:
+async def map_to_cell0(ctx: CreateContext) -> None:
     """Map the server to cell0, and keep all that was asked for, for another try; then its row here goes."""
-    ids: dict[str, Any] = {"server_id": ctx.server_id}
+    ids = {"server_id": ctx.server_id}
     spec = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
 
     async def body(tx: Tx) -> None:
@@ -82,15 +82,13 @@ async def map_to_cell0(ctx: Context) -> Facts:
         await history.forget(tx, ctx)
 
     ctx.in_transaction(leave)
-    return {}
 
 
-async def open_in_cell0(ctx: Context) -> Facts:
+async def open_in_cell0(ctx: CreateContext) -> None:
     """Hand the server over to cell0: nothing of it is in its cell any more. A delete in cell0 may have been first."""
 
     async def body(tx: Tx) -> None:
-        arrived: dict[str, Any] = {"id": ctx.server_id, "turn": ctx.turn, "hidden": ARRIVING}
+        arrived: dict[str, object] = {"id": ctx.server_id, "turn": ctx.turn, "hidden": ARRIVING}
         await rows.change(tx, cell.servers, {"hidden": SHOWN}, **arrived)
 
     await ctx.world.db.cell(CELL0).write(body)
-    return {}

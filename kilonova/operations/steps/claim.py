@@ -2,112 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from kilonova.domain.errors import Failed
+from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, flavor_from, to_json
-from kilonova.engine.context import Context
+from kilonova.engine.context import AnyContext, Context
 from kilonova.measures import CONFLICTS
+from kilonova.operations.facts import CreateFacts, DeleteFacts, HostChoice, MoveFacts, PlacedFacts, ResizeFacts
 from kilonova.operations.steps.group import group_of
 from kilonova.placement import claims
 from kilonova.placement.claims import Claimed, HostCandidate, NotClaimed
 
 
-def wanted(ctx: Context, flavor: Flavor) -> list[HostCandidate]:
-    return [candidate_of(told, flavor) for told in ctx.facts["candidates"]]
+def wanted(ctx: Context[PlacedFacts, Params], flavor: Flavor) -> list[HostCandidate]:
+    return [candidate_of(choice, flavor) for choice in ctx.facts.candidates]
 
 
-def candidate_of(told: dict[str, Any], flavor: Flavor) -> HostCandidate:
-    parts = dict(told.get("allocations") or {told["provider"]: flavor.resources()})
-    return HostCandidate(told["provider"], parts.pop(told["provider"], {}), parts)
+def candidate_of(choice: HostChoice, flavor: Flavor) -> HostCandidate:
+    parts = dict(choice.allocations or {choice.provider: flavor.resources()})
+    return HostCandidate(choice.provider, parts.pop(choice.provider, {}), parts)
 
 
-async def claim_move(ctx: Context) -> dict[str, Any]:
+async def claim_move(ctx: Context[MoveFacts, Params]) -> None:
     """Claim the destination for the server; what it held until now becomes the migration's."""
-    return await claim_destination(ctx, claims.claim_move)
+    await claim_destination(ctx, claims.claim_move)
 
 
-async def claim_resize(ctx: Context) -> dict[str, Any]:
+async def claim_resize(ctx: Context[ResizeFacts, Params]) -> None:
     """The same with the new flavor; the old one's amounts become the migration's, on the same host too."""
-    return await claim_destination(ctx, claims.claim_move, flavor=flavor_from(ctx.facts["new_flavor"]))
+    await claim_destination(ctx, claims.claim_move, flavor=flavor_from(ctx.facts.new_flavor))
 
 
 async def claim_destination(
-    ctx: Context,
+    ctx: Context[MoveFacts, Params],
     claim: Callable[..., Awaitable[Claimed | NotClaimed]],
     dead_host: str = "",
     flavor: Flavor | None = None,
-) -> dict[str, Any]:
+) -> None:
     """Claim one of the candidates in the way that `claim` shares the books between server and migration. `flavor`:
     where it is not the server's own."""
     outcome = await claim(
         ctx.world.db.placement,
         ctx.fence,
-        ctx.facts["migration"],
+        ctx.facts.migration,
         wanted(ctx, flavor or ctx.row.flavor),
         project=ctx.row.project_id,
         user=ctx.row.user_id,
         group=await group_of(ctx, dead_host),
     )
-    return taken(ctx, outcome) | {"migration": ctx.facts["migration"]}
+    note_claimed(ctx, outcome)
 
 
-def taken(ctx: Context, outcome: Claimed | NotClaimed) -> dict[str, Any]:
-    """Facts of the candidate that was claimed; all full meanwhile: a fresh query may find others."""
+def note_claimed(ctx: Context[PlacedFacts, Params], outcome: Claimed | NotClaimed) -> None:
+    """Note the candidate that was claimed; all full meanwhile: a fresh query may find others."""
     claim_ended(ctx, [ctx.server_id or ""])
     if isinstance(outcome, NotClaimed):
-        raise refused(outcome, ctx.facts["candidates"])
-    found = next(c for c in ctx.facts["candidates"] if c["provider"] == outcome.provider)
-    return facts_of(found)
+        raise refused(outcome, ctx.facts.candidates)
+    choice = next(one for one in ctx.facts.candidates if one.provider == outcome.provider)
+    ctx.facts.destination, ctx.facts.cell, ctx.facts.claimed = choice.host, choice.cell, claimed_by_name(choice)
 
 
-def claim_ended(ctx: Context, servers: Iterable[str]) -> None:
+def claim_ended(ctx: AnyContext, servers: Iterable[str]) -> None:
     """Let the scheduler forget claims that succeeded or failed: placement has the result."""
     if ctx.scheduler is not None:
         ctx.scheduler.claim_ended(servers)
 
 
-def refused(outcome: NotClaimed, candidates: list[dict[str, Any]], for_whom: str = "") -> Failed:
+def refused(outcome: NotClaimed, candidates: Sequence[HostChoice], for_whom: str = "") -> Failed:
     CONFLICTS.inc()
     why = outcome.sentence()
     for candidate in candidates:  # people know hosts, not providers
-        why = why.replace(f"provider {candidate['provider']}", candidate["host"])
+        why = why.replace(f"provider {candidate.provider}", candidate.host)
     return Failed("claim_refused", f"No valid host was found{for_whom}. {why}", elsewhere=True, final=True)
 
 
-def facts_of(told: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a candidate that was claimed."""
-    return {"destination": told["host"], "cell": told["cell"], "claimed": claimed_by_name(told)}
-
-
-def claimed_by_name(told: dict[str, Any]) -> str | None:
+def claimed_by_name(choice: HostChoice) -> str | None:
     """Return the claim for the server's record, by provider name; None: its flavor, on its host's own provider."""
-    return to_json(by_name(told)) if "allocations" in told else None
+    return to_json(by_name(choice)) if choice.allocations else None
 
 
-def by_name(told: dict[str, Any]) -> dict[str, dict[str, int]]:
+def by_name(choice: HostChoice) -> dict[str, dict[str, int]]:
     """Return a candidate's claim that is more than the plain flavor, by provider name."""
-    names = {told["provider"]: told["host"], **told["names"]}
-    return {names[provider]: given for provider, given in told["allocations"].items() if given}
+    names = {choice.provider: choice.host, **choice.names}
+    return {names[provider]: given for provider, given in choice.allocations.items() if given}
 
 
-async def release_all(ctx: Context) -> dict[str, Any]:
+async def release_all(ctx: Context[CreateFacts | DeleteFacts, Params]) -> None:
     """Everything the server and its migrations hold."""
-    consumers = [ctx.server_id or "", *ctx.facts.get("consumers", [])]
-    released = await claims.release(ctx.world.db.placement, ctx.fence, consumers)
-    return {"released": released.rows}
+    consumers = [ctx.server_id or "", *ctx.facts.consumers_held()]
+    ctx.facts.released = (await claims.release(ctx.world.db.placement, ctx.fence, consumers)).rows
 
 
-async def return_move(ctx: Context) -> dict[str, Any]:
+async def return_move(ctx: Context[MoveFacts, Params]) -> None:
     """The source's share is the server's again, the destination is free; never refused for capacity."""
-    migration = ctx.facts.get("migration")
+    migration = ctx.facts.migration
     if migration:
         await claims.return_move(ctx.world.db.placement, ctx.fence, migration)
-    return {}
 
 
-async def drop_move(ctx: Context) -> dict[str, Any]:
+async def drop_move(ctx: Context[MoveFacts, Params]) -> None:
     """Confirmed: what the migration held on the source is free."""
-    await claims.drop_move(ctx.world.db.placement, ctx.fence, ctx.facts["migration"])
-    return {}
+    await claims.drop_move(ctx.world.db.placement, ctx.fence, ctx.facts.migration)

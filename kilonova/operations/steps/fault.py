@@ -3,10 +3,9 @@ administrators."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from kilonova.domain.json import as_object, as_text
 from kilonova.engine.course import Problem
 from kilonova.engine.records import FAULT_LENGTH
 from kilonova.scheduler.report import decision_lines
@@ -18,15 +17,12 @@ class FaultText(msgspec.Struct, frozen=True):
     details: str  # all of it, for administrators
     would_fit: str | None = None  # behind the policy rule kilonova:servers:show:would_fit
 
-    def columns(self) -> dict[str, Any]:
-        return {"message": self.message, "details": self.details, "would_fit": self.would_fit}
-
 
 def fault_of(problem: Problem, safe_words: str) -> FaultText:
-    decision = problem.details.get("decision") if isinstance(problem.details, dict) else None
+    decision = as_object(as_object(problem.details).get("decision"))
     if not decision:
         return FaultText(safe_words, problem.message, problem.message)
-    shortage, largest = decision.get("shortage"), decision.get("largest")
+    shortage, largest = as_text(decision.get("shortage")), as_text(decision.get("largest"))
     return FaultText(
         message=(f"{safe_words} {shortage[0].upper()}{shortage[1:]}." if shortage else safe_words)[:FAULT_LENGTH],
         reason=problem.message,

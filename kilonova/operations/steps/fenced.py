@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from kilonova.engine.context import Context
+from kilonova.engine.context import AnyContext
 from kilonova.store.fences import MappingTooOld
 from kilonova.world import Store, Tx
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 FenceKey = tuple[str, int, int, float]  # as `pass_fence` takes them: server, turn, ordinal, when the server was mapped
 
 
-async def write_in_cell(ctx: Context, store: Store, body: Callable[[Tx, FenceKey], Awaitable[T]]) -> T:
+async def write_in_cell(ctx: AnyContext, store: Store, body: Callable[[Tx, FenceKey], Awaitable[T]]) -> T:
     """Run the body, which passes the fence first. A server whose fence may have been purged is looked up in control
     before it is tried again. Raises `Superseded` if it has no mapping: it was deleted long ago."""
     fence = ctx.fence

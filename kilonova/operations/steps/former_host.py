@@ -7,23 +7,23 @@ that began after the request (law 3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.host import SILENCE, HostState
+from kilonova.domain.params import MoveParams
 from kilonova.engine.context import Context
-from kilonova.engine.model import Facts
+from kilonova.operations.facts import EvacuateFacts
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
 from kilonova.world import Tx
 
 
-def require_proof(host: HostState, params: Mapping[str, Any]) -> None:
+def require_proof(host: HostState, accepts_unfenced: bool | None) -> None:
     """Refuse a host that only silence proves dead, unless that is accepted. The Compute API does not ask (Nova's rule);
     our own requests say `accept_unfenced`, true or false."""
-    if host.proven_by == SILENCE and params.get("accept_unfenced") is False:
+    if host.proven_by == SILENCE and accepts_unfenced is False:
         raise Refused(
             "unfenced",
             f"{host.sentence}, and nothing else proves that it is dead: its guests may still run and write. Fence it "
@@ -32,41 +32,42 @@ def require_proof(host: HostState, params: Mapping[str, Any]) -> None:
         )
 
 
-async def find_former(ctx: Context) -> Facts:
-    """Return the facts that change if the server is on another host than when the evacuation was accepted: none, that
-    it was brought back to a living host, or its new source. Raise `Failed` if that one may be alive."""
+async def note_former(ctx: Context[EvacuateFacts, MoveParams]) -> None:
+    """Note whether the server is on another host than when the evacuation was accepted: that it was brought back to a
+    living host, or its new source. Raise `Failed` if that one may be alive."""
     host, facts = ctx.row.host_name, ctx.facts
-    if host == facts["source"]:
-        return {}
+    if host == facts.source:
+        return
 
     async def body(tx: Tx) -> HostState | None:
         return await judge_host(tx, host, ctx.limits.service_down_time)
 
     state = await ctx.journal.read(body) or HostState(host, "unknown", f"{host} is not known here")
     if state.is_up:
-        return {"brought_back": True}
-    require_dead(state, ctx.server_id or "", facts, ctx.params)
+        facts.brought_back = True
+        return
+    require_dead(state, ctx.server_id or "", facts.down, ctx.params.accept_unfenced)
     _leave_from(ctx, host)
-    proof = f"{state.sentence}; {facts['proof']}"
-    return {"source": host, "declared": [*facts["declared"], host], "proof": proof}
+    facts.source, facts.declared = host, [*facts.declared, host]
+    facts.proof = f"{state.sentence}; {facts.proof}"
 
 
-def require_dead(state: HostState, server: str, facts: Facts, params: Mapping[str, Any]) -> None:
+def require_dead(state: HostState, server: str, down: Sequence[str], accepts_unfenced: bool | None) -> None:
     """Raise `Failed` unless the server may be evacuated from this host, which it was brought back to."""
     text = f"server {server}: it is back on {state.name}, where it was before; {state.sentence}"
     # A request that was made while this host was down, too, is a word about both hosts that the server has.
-    is_proven = state.proven_by != SILENCE or state.name in facts.get("down", ())
+    is_proven = state.proven_by != SILENCE or state.name in down
     if state.word != "down" or not is_proven:
         raise Failed("former_host_down", f"{text}; evacuate it from there", final=True)
     try:
-        require_proof(state, params)
+        require_proof(state, accepts_unfenced)
     except Refused as why:
         raise Failed(why.code, f"server {server}: it is back on {state.name}. {why.message}", final=True) from why
 
 
-def _leave_from(ctx: Context, host: str) -> None:
+def _leave_from(ctx: Context[EvacuateFacts, MoveParams], host: str) -> None:
     """The record of the move was made when the evacuation was accepted, with what the server had then."""
-    server, migration = ctx.row, ctx.facts["migration"]
+    server, migration = ctx.row, ctx.facts.migration
     values = {
         "source_host": host,
         "source_copy": server.copy,

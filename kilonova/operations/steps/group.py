@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from kilonova.domain.details import Details
+from kilonova.domain.json import as_list
+from kilonova.domain.params import Params, ServerSpec
 from kilonova.engine.context import Context
+from kilonova.engine.facts import OperationFacts
 from kilonova.placement.groups import GroupRule
 from kilonova.services.compute.server_groups import group_named
 from kilonova.world import Store
@@ -10,12 +14,18 @@ from kilonova.world import Store
 HINT = "group"
 
 
-async def group_of(ctx: Context, dead_host: str = "") -> GroupRule | None:
+async def group_of(ctx: Context[OperationFacts, Params], dead_host: str = "") -> GroupRule | None:
     """The one that the hint named, as it is now: it may have been deleted since the server joined it. A dry run asks
     for servers that have not joined and never will, so it is not looked for among the members."""
-    asked = ctx.params.get("details", {}).get("scheduler_hints", {})
-    named = (asked if ctx.server is None else ctx.server.details.scheduler_hints).get(HINT)
-    return await rule_of(ctx.world.db.control, named[0], dead_host) if named else None
+    named = as_list(requested_details(ctx).scheduler_hints.get(HINT))
+    return await rule_of(ctx.world.db.control, str(named[0]), dead_host) if named else None
+
+
+def requested_details(ctx: Context[OperationFacts, Params]) -> Details:
+    """Of the request while the server is in no cell yet, else of its record."""
+    if ctx.server is None and isinstance(ctx.params, ServerSpec):
+        return ctx.params.details
+    return ctx.row.details
 
 
 async def rule_of(control: Store, named: str, dead_host: str) -> GroupRule | None:

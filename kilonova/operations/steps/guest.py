@@ -2,126 +2,115 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from kilonova.domain.errors import Failed
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.image_bytes import DiskRoute
+from kilonova.domain.messages import StepResult
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, STOPPED
-from kilonova.engine.context import Context, HostContext
+from kilonova.engine.context import AnyContext, HostContext
 from kilonova.engine.model import DISK_TOKEN
 
-TAKES_DISKS_AT = "takes_disks_at"  # the fact: the URL where the destination takes the disks of a move
 
-
-def take_claim(host: HostContext, *, beside: int | None = None) -> dict[str, Any]:
+def take_claim(host: HostContext, *, beside: int | None = None) -> HostClaim | None:
     """Take the copy's share of the host's hardware before anything is made: if it fails, another host may do."""
-    claim = host.claims.take(host.server, host.copy, host.spec.wish, beside=beside)
-    return {} if claim is None else {"claim": msgspec.to_builtins(claim)}
+    return host.claims.take(host.server, host.copy, host.spec.wish, beside=beside)
 
 
-def claim_in(result: dict[str, Any]) -> HostClaim | None:
-    return msgspec.convert(result["claim"], HostClaim) if "claim" in result else None
-
-
-async def build_guest(host: HostContext) -> dict[str, Any]:
+async def build_guest(host: HostContext) -> StepResult:
     """Its share of the hardware, a disk from the image, a definition, power."""
-    taken = take_claim(host)
+    claim = take_claim(host)
     made = await host.driver.ensure_disk(host.spec, image=host.image)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
     await host.driver.ensure_power(host.server, host.copy, on=True)
-    return {"disk": made, **taken}
+    return StepResult(disk=made, claim=claim)
 
 
-async def rebuild_guest(host: HostContext) -> dict[str, Any]:
+async def rebuild_guest(host: HostContext) -> StepResult:
     """Make the guest after its source died: take its disk over if this host can see it, else make a new one."""
-    taken = take_claim(host)
+    claim = take_claim(host)
     await _check_storage(host)
-    made = await host.driver.ensure_disk(host.spec, adopt=host.facts["source_copy"], image=host.image)
+    made = await host.driver.ensure_disk(host.spec, adopt=host.facts.source_copy, image=host.image)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
-    if host.facts["ends"] != STOPPED:
+    if host.facts.ends != STOPPED:
         await host.driver.ensure_power(host.server, host.copy, on=True)
-    return {"disk": made, **taken}
+    return StepResult(disk=made, claim=claim)
 
 
 async def _check_storage(host: HostContext) -> None:
     """A request may say whether the disk is on shared storage. Where it is wrong, nothing is made."""
-    shared = host.facts.get("shared")
-    if shared is None or shared == await host.driver.sees_disk(host.server, host.facts["source_copy"]):
+    shared = host.facts.shared
+    if shared is None or shared == await host.driver.sees_disk(host.server, host.facts.source_copy):
         return
     what = "does not see" if shared else "sees"
     text = f"host {host.host} {what} the disk of server {host.server}, but the request says onSharedStorage={shared}"
     raise Failed("storage_differs", f"{text}; repeat the request with the other value", elsewhere=True)
 
 
-async def prepare_guest(host: HostContext) -> dict[str, Any]:
+async def prepare_guest(host: HostContext) -> StepResult:
     """Take hardware and define the guest; the source sends the disk and gets the URL for it."""
-    taken = take_claim(host)
+    claim = take_claim(host)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
     url = await host.driver.expect_disk(host.spec, host.secrets.get(DISK_TOKEN, ""), host.image)
-    return {**taken, TAKES_DISKS_AT: url} if url else taken
+    return StepResult(claim=claim, takes_disks_at=url or "")
 
 
-async def stop_and_send(host: HostContext) -> dict[str, Any]:
+async def stop_and_send(host: HostContext) -> StepResult:
     """Stop the guest and copy its disk to the destination; the original stays for a revert."""
     await host.driver.ensure_power(host.server, host.copy, on=False)
     facts = host.facts
-    route = DiskRoute(url=facts.get(TAKES_DISKS_AT, ""), token=host.secrets.get(DISK_TOKEN, ""))
-    to = {"to_host": facts["destination"], "to_copy": facts["copy"]}
-    await host.driver.send_disk(host.server, host.copy, **to, route=route)
-    return {"stopped": True}
+    route = DiskRoute(url=facts.takes_disks_at, token=host.secrets.get(DISK_TOKEN, ""))
+    await host.driver.send_disk(host.server, host.copy, to_host=facts.destination, to_copy=facts.copy, route=route)
+    return StepResult(stopped=True)
 
 
-async def start_guest(host: HostContext) -> dict[str, Any]:
+async def start_guest(host: HostContext) -> StepResult:
     """Power as it was before the operation."""
-    on = host.facts["was"] == ACTIVE
+    on = host.facts.was == ACTIVE
     if on:
         await host.driver.ensure_power(host.server, host.copy, on=True)
-    return {"running": on}
+    return StepResult(running=on)
 
 
-async def finish_guest(host: HostContext) -> dict[str, Any]:
+async def finish_guest(host: HostContext) -> StepResult:
     """The copy with the received disk is defined as it shall be now, and started if it ran before."""
     await host.driver.ensure_defined(host.spec)
     return await start_guest(host)
 
 
-async def finish_moved_guest(host: HostContext) -> dict[str, Any]:
+async def finish_moved_guest(host: HostContext) -> StepResult:
     """The received disks get the sizes that the guest shall have, and swap is made again; then as `finish_guest`."""
     await host.driver.ensure_disk_size(host.spec)
     return await finish_guest(host)
 
 
-async def stop_guest(host: HostContext) -> dict[str, Any]:
+async def stop_guest(host: HostContext) -> StepResult:
     """Off, and nothing lost: the other copy may run only after this."""
     await host.driver.ensure_power(host.server, host.copy, on=False)
-    return {"stopped": True}
+    return StepResult(stopped=True)
 
 
-async def remove_guest(host: HostContext) -> dict[str, Any]:
+async def remove_guest(host: HostContext) -> StepResult:
     """This copy only; then what it held of the hardware is free."""
     await host.driver.ensure_absent(host.server, host.copy)
     host.claims.drop(host.server, host.copy)
-    return {"removed": True}
+    return StepResult(removed=True)
 
 
-def copy_gone(ctx: Context, result: dict[str, Any]) -> None:
+def copy_gone(ctx: AnyContext, result: StepResult) -> None:
     """The copy is gone, or a debt says that it must go."""
-    if "settled" in result:
+    if result.settled:
         ctx.set_copy(ctx.target.copy, ctx.target.host, "leaving")
     else:
         ctx.drop_copy(ctx.target.copy, ctx.target.host)
 
 
-def copy_whole(ctx: Context, result: dict[str, Any]) -> None:
-    ctx.set_copy(ctx.target.copy, ctx.target.host, "whole", claim_in(result))
+def copy_whole(ctx: AnyContext, result: StepResult) -> None:
+    ctx.set_copy(ctx.target.copy, ctx.target.host, "whole", result.claim)
 
 
-def copy_begun(ctx: Context, result: dict[str, Any]) -> None:
+def copy_begun(ctx: AnyContext, result: StepResult) -> None:
     """Record a copy that is not whole yet, with its share of the hardware."""
-    ctx.set_copy(ctx.target.copy, ctx.target.host, "making", claim_in(result))
+    ctx.set_copy(ctx.target.copy, ctx.target.host, "making", result.claim)
 
 
 def power_of(vm_state: str) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from kilonova.engine.context import Context
+from kilonova.domain.params import ServerSpec
+from kilonova.engine.context import AnyContext, Context
 from kilonova.engine.course import Problem
 from kilonova.engine.records import FAULT_LENGTH, event_position
+from kilonova.operations.facts import CreateFacts
 from kilonova.operations.steps.fault import FaultText
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -25,19 +26,19 @@ class ActionHistory:
     events: Sequence[Row]
 
 
-async def record_burial(ctx: Context, tx: Tx, fault: FaultText) -> None:
+async def record_burial(ctx: Context[CreateFacts, ServerSpec], tx: Tx, fault: FaultText) -> None:
     """The action and the fault that Nova's conductor would write there; a rebuild has its action there already."""
-    now, event = ctx.world.clock.now(), _event(ctx)
-    ids: dict[str, Any] = {"server_id": ctx.server_id, "operation_id": ctx.operation_id}
+    now, event = ctx.world.clock.now(), REBUILT if ctx.facts.from_cell0 else CREATED
     if await rows.fetch(tx, cell.action_events, operation_id=ctx.operation_id, event=event) is not None:
         return
-    failed: dict[str, Any] = {"updated_at": now, "message": "Error"}
-    if not await rows.change(tx, cell.actions, failed, operation_id=ctx.operation_id):
+    if not await rows.change(tx, cell.actions, {"updated_at": now, "message": "Error"}, operation_id=ctx.operation_id):
         await rows.put(
             tx,
             cell.actions,
-            **ids,
-            **failed,
+            server_id=ctx.server_id,
+            operation_id=ctx.operation_id,
+            updated_at=now,
+            message="Error",
             request_id=ctx.cause.request_id,
             action="create",
             user_id=ctx.cause.user_id,
@@ -45,21 +46,31 @@ async def record_burial(ctx: Context, tx: Tx, fault: FaultText) -> None:
             started_at=now,
         )
     await _put_event(ctx, tx, event, now, "Error", fault.reason)
-    await rows.put(tx, cell.faults, **ids, code=500, **fault.columns(), created_at=now)
+    await rows.put(
+        tx,
+        cell.faults,
+        server_id=ctx.server_id,
+        operation_id=ctx.operation_id,
+        code=500,
+        message=fault.message,
+        details=fault.details,
+        would_fit=fault.would_fit,
+        created_at=now,
+    )
 
 
-async def left_in_cell0(ctx: Context) -> ActionHistory:
+async def left_in_cell0(ctx: AnyContext) -> ActionHistory:
     return await ctx.world.db.cell(CELL0).read(lambda tx: read(tx, ctx))
 
 
-async def read(tx: Tx, ctx: Context) -> ActionHistory:
+async def read(tx: Tx, ctx: AnyContext) -> ActionHistory:
     of = {"server_id": ctx.server_id}
     return ActionHistory(
         await rows.fetch_all(tx, cell.actions, **of), await rows.fetch_all(tx, cell.action_events, **of)
     )
 
 
-async def carry(ctx: Context, tx: Tx, before: ActionHistory) -> None:
+async def carry(ctx: AnyContext, tx: Tx, before: ActionHistory) -> None:
     """Into the cell where the server is going to be built. Its faults are not those of a server that has a host."""
     await copy(tx, before)
     await _put_event(ctx, tx, REBUILT, ctx.world.clock.now(), "Success", None)
@@ -72,7 +83,7 @@ async def copy(tx: Tx, before: ActionHistory) -> None:
         await rows.put(tx, cell.action_events, **{name: row[name] for name in row.keys()})  # noqa: SIM118
 
 
-async def record_failure(tx: Tx, ctx: Context, words: str, problem: Problem, now: float) -> None:
+async def record_failure(tx: Tx, ctx: AnyContext, words: str, problem: Problem, now: float) -> None:
     """Record a failed action and a fault, as the engine does in the operation's own journal."""
     await rows.change(tx, cell.actions, {"message": "Error", "updated_at": now}, operation_id=ctx.operation_id)
     await rows.put(
@@ -87,21 +98,17 @@ async def record_failure(tx: Tx, ctx: Context, words: str, problem: Problem, now
     )
 
 
-async def forget(tx: Tx, ctx: Context) -> None:
+async def forget(tx: Tx, ctx: AnyContext) -> None:
     """Remove all of it from this database: it is, or will be, in another one."""
     for table in (cell.actions, cell.action_events, cell.faults):
         await rows.remove(tx, table, server_id=ctx.server_id)
 
 
-async def clear_cell0(ctx: Context) -> None:
+async def clear_cell0(ctx: AnyContext) -> None:
     await ctx.world.db.cell(CELL0).write(lambda tx: forget(tx, ctx))
 
 
-def _event(ctx: Context) -> str:
-    return REBUILT if ctx.facts.get("from_cell0") else CREATED
-
-
-async def _put_event(ctx: Context, tx: Tx, event: str, now: float, result: str, details: str | None) -> None:
+async def _put_event(ctx: AnyContext, tx: Tx, event: str, now: float, result: str, details: str | None) -> None:
     await rows.put(
         tx,
         cell.action_events,

@@ -5,33 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.cause import Cause
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import Params
 from kilonova.domain.server import Server
 from kilonova.engine.context import Context
-from kilonova.engine.journal import Op
-from kilonova.engine.model import Facts
+from kilonova.engine.model import Record
+from kilonova.operations.facts import MoveFacts, ResizeFacts
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx
 
 
 async def put_migration(
-    tx: Tx, kind: str, server: Server, operation_id: str, facts: Facts, cause: Cause, now: float, **columns: Any
+    tx: Tx, kind: str, server: Server, operation_id: str, facts: MoveFacts, cause: Cause, now: float, **columns: Any
 ) -> None:
-    """A new record, from `facts["source"]` on; `columns` say how far it is."""
+    """A new record, from `facts.source` on; `columns` say how far it is."""
     await rows.put(
         tx,
         cell.migrations,
         **columns,
-        id=facts["migration"],
+        id=facts.migration,
         server_id=server.id,
         operation_id=operation_id,
         kind=kind,
-        source_host=facts["source"],
-        source_copy=facts["source_copy"],
+        source_host=facts.source,
+        source_copy=facts.source_copy,
         old_flavor=server.flavor_document,
-        new_flavor=facts.get("new_flavor", server.flavor_document),
+        new_flavor=facts.new_flavor if isinstance(facts, ResizeFacts) else server.flavor_document,
         old_claimed=server.claimed,
-        old_vm_state=facts["was"],
+        old_vm_state=facts.was,
         user_id=cause.user_id,
         project_id=server.project_id,
         created_at=now,
@@ -39,19 +41,18 @@ async def put_migration(
     )
 
 
-def open_migration(kind: str, status: str) -> Any:
+def open_migration(kind: str, status: str) -> Record[MoveFacts, Params]:
     """Record the migration and the copy that is going to be made, with its claim."""
 
-    def record(ctx: Context, result: dict[str, Any]) -> None:
+    def record(ctx: Context[MoveFacts, Params], result: StepResult) -> None:
         server, facts = ctx.row, ctx.facts
-        facts.update(destination=result["destination"], copy=ctx.turn, migration=result["migration"])
-        facts.update(claimed=result["claimed"], source_claimed=server.claimed)
-        ctx.set_copy(ctx.turn, result["destination"], "making")
+        facts.copy, facts.source_claimed = ctx.turn, server.claimed
+        ctx.set_copy(ctx.turn, facts.destination, "making")
 
         async def change(tx: Tx, now: float) -> None:
-            columns = {"status": status, "dest_host": facts["destination"], "dest_copy": ctx.turn, "open": 1}
-            columns["source_copy"] = facts["source_copy"]
-            if not await rows.change(tx, cell.migrations, {**columns, "updated_at": now}, id=facts["migration"]):
+            columns = {"status": status, "dest_host": facts.destination, "dest_copy": ctx.turn, "open": 1}
+            columns["source_copy"] = facts.source_copy
+            if not await rows.change(tx, cell.migrations, {**columns, "updated_at": now}, id=facts.migration):
                 del columns["source_copy"]
                 await put_migration(tx, kind, server, ctx.operation_id, facts, ctx.cause, now, **columns)
 
@@ -60,11 +61,11 @@ def open_migration(kind: str, status: str) -> Any:
     return record
 
 
-async def mark_migration(tx: Tx, op: Op, status: str, now: float) -> None:
+async def mark_migration(tx: Tx, migration: str, status: str, now: float) -> None:
     """Record how far the operation's migration is, in the transaction that accepts the operation."""
-    await rows.change(tx, cell.migrations, {"status": status, "updated_at": now}, id=op.facts["migration"])
+    await rows.change(tx, cell.migrations, {"status": status, "updated_at": now}, id=migration)
 
 
-def close_migration(ctx: Context, status: str) -> None:
-    if ctx.facts.get("migration"):
-        ctx.set_migration(status=status, open=0)
+def close_migration(ctx: Context[MoveFacts, Params], status: str) -> None:
+    if ctx.facts.migration:
+        ctx.set_migration(ctx.facts.migration, status=status, open=0)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import Params
 from kilonova.domain.server import RESIZED
 from kilonova.engine.context import Context
 from kilonova.engine.model import (
     CONTROL,
-    DESTINATION,
     DISK_TOKEN,
     FAIL,
     IMAGE_TOKEN,
-    SOURCE,
     ControlWork,
     Notification,
     Step,
 )
+from kilonova.operations.facts import DESTINATION, SOURCE, WITH_PORTS, WITH_VOLUMES, MoveFacts
 from kilonova.operations.steps.claim import return_move
 from kilonova.operations.steps.guest import (
-    TAKES_DISKS_AT,
     copy_begun,
     copy_gone,
     copy_whole,
@@ -32,28 +32,31 @@ from kilonova.operations.steps.guest import (
     stop_guest,
 )
 from kilonova.operations.steps.migration import close_migration, open_migration
-from kilonova.operations.steps.ports import WITH_PORTS, bind_to_destination, bind_to_source
+from kilonova.operations.steps.ports import bind_to_destination, bind_to_source
 from kilonova.operations.steps.select import remember_tried
-from kilonova.operations.steps.volumes import WITH_VOLUMES, connect_to_destination, connect_to_source
+from kilonova.operations.steps.volumes import connect_to_destination, connect_to_source
 
+F = TypeVar("F", bound=MoveFacts)
+MoveContext = Context[MoveFacts, Params]
+MoveStep = Step[MoveFacts, Params]
 LONGEST_COPY = 6 * 3600.0  # seconds
 SELECTION_EVENTS = ("conductor_migrate_server", "cold_migrate")
 
 
-def claim_returned(ctx: Context, result: dict[str, Any]) -> None:
+def claim_returned(ctx: MoveContext, result: StepResult) -> None:
     close_migration(ctx, "error")
-    if ctx.facts.get("destination"):
-        ctx.forget_planned_copy(ctx.facts["copy"], ctx.facts["destination"])
-    remember_tried(ctx, result)
+    if ctx.facts.destination:
+        ctx.forget_planned_copy(ctx.facts.copy, ctx.facts.destination)
+    remember_tried(ctx)
 
 
-def migrating(ctx: Context, result: dict[str, Any]) -> None:
+def migrating(ctx: MoveContext, result: StepResult) -> None:
     copy_begun(ctx, result)
-    ctx.facts[TAKES_DISKS_AT] = str(result.get(TAKES_DISKS_AT, ""))
-    ctx.set_migration(status="migrating")
+    ctx.facts.takes_disks_at = result.takes_disks_at
+    ctx.set_migration(ctx.facts.migration, status="migrating")
 
 
-def claim_step(claim: ControlWork, move: str) -> Step:
+def claim_step(claim: ControlWork[F, Params], move: str) -> Step[F, Params]:
     """`move`: the type of the migration."""
     return Step(
         "claim",
@@ -67,17 +70,17 @@ def claim_step(claim: ControlWork, move: str) -> Step:
     )
 
 
-def grant_step(give: ControlWork, give_back: ControlWork) -> Step:
+def grant_step(give: ControlWork[F, Params], give_back: ControlWork[F, Params]) -> Step[F, Params]:
     return Step("grant_runner", give, on=CONTROL, undo=give_back, task_state="resize_migrated", only_rows=True)
 
 
-def wait_for_owner(ctx: Context) -> None:
+def wait_for_owner(ctx: MoveContext) -> None:
     """The end of a move: its owner confirms or reverts it."""
-    ctx.set_server(vm_state=RESIZED, power_state=power_of(ctx.facts["was"]), launched_at=ctx.world.clock.now())
-    ctx.set_migration(status="finished")
+    ctx.set_server(vm_state=RESIZED, power_state=power_of(ctx.facts.was), launched_at=ctx.world.clock.now())
+    ctx.set_migration(ctx.facts.migration, status="finished")
 
 
-PREP_RESIZE = Step(
+PREP_RESIZE: MoveStep = Step(
     "prep_resize",
     prepare_guest,
     on=DESTINATION,
@@ -94,7 +97,7 @@ PREP_RESIZE = Step(
     event="compute_prep_resize",
 )
 
-RESIZE_INSTANCE = Step(
+RESIZE_INSTANCE: MoveStep = Step(
     "resize_instance",
     stop_and_send,
     on=SOURCE,
@@ -111,11 +114,11 @@ RESIZE_NOTIFICATION = Notification(
     "resize", begins=RESIZE_INSTANCE.name, ends=RESIZE_INSTANCE.name, fails_from=PREP_RESIZE.name, on="source"
 )
 
-BIND_PORTS = Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source)
+BIND_PORTS: MoveStep = Step("bind_ports", bind_to_destination, on=WITH_PORTS, undo=bind_to_source)
 
-CONNECT_VOLUMES = Step("connect_volumes", connect_to_destination, on=WITH_VOLUMES, undo=connect_to_source)
+CONNECT_VOLUMES: MoveStep = Step("connect_volumes", connect_to_destination, on=WITH_VOLUMES, undo=connect_to_source)
 
-FINISH_RESIZE = Step(
+FINISH_RESIZE: MoveStep = Step(
     "finish_resize",
     finish_moved_guest,
     on=DESTINATION,

@@ -9,31 +9,31 @@ before), `lost` (there is none afterwards)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.owned import Shares, shares_of
+from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, Server, flavor_from
-from kilonova.engine.context import Context, Subject
-from kilonova.engine.model import Facts
+from kilonova.engine.context import AnyContext, Subject
+from kilonova.operations.facts import MoveFacts, OpenMove, ResizeFacts
 from kilonova.operations.steps.claim import claimed_by_name
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx
 
-SHARES_STORAGE = "shares_storage"  # the fact: the destination sees the source's disks
-Disk = dict[str, Any]
+DiskFate = dict[str, Json]
 
 
 def outlook(
     host: str | None,
     ends: str,
-    disks: Sequence[Disk],
+    disks: Sequence[DiskFate],
     *,
     claims: Shares | None = None,
-    left: Sequence[Facts] = (),
-    removed: Sequence[Facts] = (),
-) -> Facts:
+    left: Sequence[JsonObject] = (),
+    removed: Sequence[JsonObject] = (),
+) -> JsonObject:
     """`left`, `removed`: of `copy_on`."""
     return {
         "host": host,
@@ -45,7 +45,7 @@ def outlook(
     }
 
 
-def copy_on(host: str, copy: int | None, claims: Shares) -> Facts:
+def copy_on(host: str, copy: int | None, claims: Shares) -> JsonObject:
     return {"host": host, "copies": [] if copy is None else [copy], "claims": claims}
 
 
@@ -54,37 +54,38 @@ def share_of(server: Server) -> Shares:
     return shares_of(server.host, server.flavor_document, server.claimed)
 
 
-def outlook_of_move(subject: Subject, facts: Facts, ends: str, disks: Sequence[Disk], flavor: str) -> Facts:
+def outlook_of_move(
+    subject: Subject[Params], facts: MoveFacts, ends: str, disks: Sequence[DiskFate], flavor: str
+) -> JsonObject:
     """To the best candidate, with this flavor; the copy and the claim of the source stay. Without a candidate nothing
     is said of the disks."""
     server = subject.server
     assert server is not None
-    best = next(iter(facts.get("candidates", ())), None)
-    left = copy_on(facts["source"], facts["source_copy"], share_of(server))
+    best = facts.candidates[0] if facts.candidates else None
+    left = copy_on(facts.source, facts.source_copy, share_of(server))
     if best is None:
         return outlook(None, ends, [], left=[left])
-    claimed = shares_of(best["host"], flavor, claimed_by_name(best))
-    return outlook(best["host"], ends, disks, claims=claimed, left=[left])
+    claimed = shares_of(best.host, flavor, claimed_by_name(best))
+    return outlook(best.host, ends, disks, claims=claimed, left=[left])
 
 
-def source_of_move(facts: Facts) -> list[Facts]:
+def source_of_move(facts: ResizeFacts) -> list[JsonObject]:
     """The copy and the claim that an open migration keeps at its source; nothing where that host was declared gone."""
-    if facts["source_gone"]:
+    if facts.source_gone:
         return []
-    held = shares_of(facts["source"], facts["old_flavor"], facts["source_claimed"])
-    return [copy_on(facts["source"], facts["source_copy"], held)]
+    held = shares_of(facts.source, facts.old_flavor, facts.source_claimed)
+    return [copy_on(facts.source, facts.source_copy, held)]
 
 
-def deleted_copies(server: Server, copies: Sequence[Sequence[Any]], moves: Sequence[Mapping[str, Any]]) -> list[Facts]:
+def deleted_copies(server: Server, copies: Sequence[tuple[str, int]], moves: Sequence[OpenMove]) -> list[JsonObject]:
     """Every copy; with the copy that counts what the server holds, with the source of each open migration what that
     holds."""
     held: dict[tuple[str, int | None], Shares] = {}
     if server.host:
         held[server.host, server.copy] = share_of(server)
     for move in moves:
-        if not move["source_gone"]:
-            source = move["source_host"], move["source_copy"]
-            held[source] = shares_of(move["source_host"], move["old_flavor"], move["old_claimed"])
+        if not move.source_gone:
+            held[move.source_host, move.source_copy] = shares_of(move.source_host, move.old_flavor, move.old_claimed)
     places = dict.fromkeys([*((host, copy) for host, copy in copies), *held])
     return [copy_on(host, copy, held.get((host, copy), {})) for host, copy in places]
 
@@ -92,7 +93,7 @@ def deleted_copies(server: Server, copies: Sequence[Sequence[Any]], moves: Seque
 # -- disks --------------------------------------------------------------------------------------------------------
 
 
-def root_disk(fate: str, image: str = "") -> Disk:
+def root_disk(fate: str, image: str = "") -> DiskFate:
     return {"disk": "root", "fate": fate, **({"from_image": image} if image else {})}
 
 
@@ -100,42 +101,44 @@ def boots_from_volume(server: Server) -> bool:
     return server.details.volume_backed or any(one.is_root for one in server.volumes)
 
 
-def own_root(server: Server, fate: str, image: str = "") -> list[Disk]:
+def own_root(server: Server, fate: str, image: str = "") -> list[DiskFate]:
     """None of a server that boots from a volume."""
     return [] if boots_from_volume(server) else [root_disk(fate, image)]
 
 
-def kept_volumes(server: Server) -> list[Disk]:
+def kept_volumes(server: Server) -> list[DiskFate]:
     """All volumes of the server, as disks that are kept."""
     return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in server.volumes]
 
 
-def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[Disk]:
+def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[DiskFate]:
     """The ephemeral disks, and the swap disk."""
-    disks = [{"disk": f"ephemeral{number}", "fate": fate} for number, _ in enumerate(flavor.ephemeral_disks)]
+    disks: list[DiskFate] = [
+        {"disk": f"ephemeral{number}", "fate": fate} for number, _ in enumerate(flavor.ephemeral_disks)
+    ]
     return [*disks, {"disk": "swap", "fate": swap}] if flavor.swap_disk_mb else disks
 
 
-def all_disks(server: Server, fate: str, swap: str, image: str = "") -> list[Disk]:
+def all_disks(server: Server, fate: str, swap: str, image: str = "") -> list[DiskFate]:
     """Its own disks have one fate, swap perhaps another; its volumes are kept."""
     return [*own_root(server, fate, image), *local_disks(server.flavor, fate, swap), *kept_volumes(server)]
 
 
-def evacuated_disks(server: Server, *, is_shared: bool) -> list[Disk]:
+def evacuated_disks(server: Server, *, is_shared: bool) -> list[DiskFate]:
     if is_shared:
         return all_disks(server, "kept", "kept")
     return all_disks(server, "re-created", "re-created", server.image_ref)
 
 
-def resized_disks(server: Server, new: Flavor) -> list[Disk]:
+def resized_disks(server: Server, new: Flavor) -> list[DiskFate]:
     """Each disk with its sizes before and after."""
     old = server.flavor
-    root = [{**disk, "gb": [old.disk_gb, new.disk_gb]} for disk in own_root(server, "kept")]
+    root: list[DiskFate] = [{**disk, "gb": [old.disk_gb, new.disk_gb]} for disk in own_root(server, "kept")]
     return [*root, *_resized_local_disks(old, new), *kept_volumes(server)]
 
 
-def _resized_local_disks(old: Flavor, new: Flavor) -> list[Disk]:
-    before, disks = old.ephemeral_disks, list[Disk]()
+def _resized_local_disks(old: Flavor, new: Flavor) -> list[DiskFate]:
+    before, disks = old.ephemeral_disks, list[DiskFate]()
     for number, size in enumerate(new.ephemeral_disks):
         was = before[number] if number < len(before) else 0
         disks.append({"disk": f"ephemeral{number}", "fate": "kept" if was else "created", "gb": [was, size]})
@@ -145,7 +148,7 @@ def _resized_local_disks(old: Flavor, new: Flavor) -> list[Disk]:
     return disks
 
 
-def reverted_disks(server: Server, old_flavor: str) -> list[Disk]:
+def reverted_disks(server: Server, old_flavor: str) -> list[DiskFate]:
     """Return the disks of the old copy; those that only the new copy has are lost."""
     back = local_disks(flavor_from(old_flavor), "reverted", "reverted")
     names = {disk["disk"] for disk in back}
@@ -153,15 +156,17 @@ def reverted_disks(server: Server, old_flavor: str) -> list[Disk]:
     return [*own_root(server, "reverted"), *back, *lost, *kept_volumes(server)]
 
 
-def deleted_disks(server: Server) -> list[Disk]:
+def deleted_disks(server: Server) -> list[DiskFate]:
     """Nothing of a server that never had a host, but its volumes; those that go with it are lost."""
     own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
     goes = {one.volume_id for one in server.volumes if one.delete_on_termination}
-    volumes = [{**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in kept_volumes(server)]
+    volumes: list[DiskFate] = [
+        {**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in kept_volumes(server)
+    ]
     return [*own, *volumes]
 
 
-async def share_storage(ctx: Context, one: str, other: str) -> bool:
+async def share_storage(ctx: AnyContext, one: str, other: str) -> bool:
     """Return whether two hosts of the cell report the same storage."""
 
     async def body(tx: Tx) -> bool:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.domain.errors import Failed
 from kilonova.domain.host import HostState
+from kilonova.domain.params import Params
 from kilonova.domain.server import to_json
-from kilonova.engine.context import Context
+from kilonova.engine.context import AnyContext, Context
+from kilonova.operations.facts import MoveFacts, ResizeFacts
 from kilonova.store.hosts import judge_host, raise_epoch
 from kilonova.world import Tx
 
 
-def give_runner(ctx: Context, host: str, copy: int, proof: str) -> None:
+def give_runner(ctx: AnyContext, host: str, copy: int, proof: str) -> None:
     """Committed before the step that powers on is handed out."""
     ctx.set_server(runner_host=host, runner_copy=copy, runner_proof=to_json({"why": proof, "by": ctx.operation_id}))
 
 
-def no_runner(ctx: Context, proof: str) -> None:
+def no_runner(ctx: AnyContext, proof: str) -> None:
     ctx.set_server(runner_host=None, runner_copy=None, runner_proof=to_json({"why": proof, "by": ctx.operation_id}))
 
 
-async def require_away(ctx: Context, host: str) -> None:
+async def require_away(ctx: AnyContext, host: str) -> None:
     """Fail if a host that was dead when the operation was accepted answers again: its guest may run, and nobody has
     stopped it. One that is declared down may answer. It learns of the new permission when it registers again."""
 
@@ -38,30 +38,28 @@ async def require_away(ctx: Context, host: str) -> None:
     ctx.in_transaction(change)
 
 
-async def give_to_destination(ctx: Context) -> dict[str, Any]:
+async def give_to_destination(ctx: Context[MoveFacts, Params]) -> None:
     """The source's copy was reported stopped by the step before."""
     facts = ctx.facts
-    give_runner(ctx, facts["destination"], facts["copy"], f"{facts['source']} reported its copy stopped")
-    ctx.set_server(host=facts["destination"], copy=facts["copy"], claimed=facts.get("claimed"))
-    ctx.set_migration(status="post-migrating")
-    return {}
+    give_runner(ctx, facts.destination, facts.copy, f"{facts.source} reported its copy stopped")
+    ctx.set_server(host=facts.destination, copy=facts.copy, claimed=facts.claimed)
+    ctx.set_migration(facts.migration, status="post-migrating")
 
 
-async def give_resized_to_destination(ctx: Context) -> dict[str, Any]:
+async def give_resized_to_destination(ctx: Context[ResizeFacts, Params]) -> None:
     """Set the new flavor together with the host: both decide what the server owns."""
-    ctx.set_server(flavor=ctx.facts["new_flavor"])
-    return await give_to_destination(ctx)
+    ctx.set_server(flavor=ctx.facts.new_flavor)
+    await give_to_destination(ctx)
 
 
-async def give_resized_to_source(ctx: Context) -> dict[str, Any]:
+async def give_resized_to_source(ctx: Context[ResizeFacts, Params]) -> None:
     """Set the old flavor together with the host."""
-    ctx.set_server(flavor=ctx.facts["old_flavor"])
-    return await give_to_source(ctx)
+    ctx.set_server(flavor=ctx.facts.old_flavor)
+    await give_to_source(ctx)
 
 
-async def give_to_source(ctx: Context) -> dict[str, Any]:
+async def give_to_source(ctx: Context[MoveFacts, Params]) -> None:
     """The destination's copy was reported stopped, or its host declared down, by the step before (undo, revert)."""
     facts = ctx.facts
-    give_runner(ctx, facts["source"], facts["source_copy"], "the destination's copy is stopped or declared down")
-    ctx.set_server(host=facts["source"], copy=facts["source_copy"], claimed=facts.get("source_claimed"))
-    return {}
+    give_runner(ctx, facts.source, facts.source_copy, "the destination's copy is stopped or declared down")
+    ctx.set_server(host=facts.source, copy=facts.source_copy, claimed=facts.source_claimed)

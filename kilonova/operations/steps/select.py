@@ -9,10 +9,13 @@ import msgspec
 
 from kilonova.domain.details import Details
 from kilonova.domain.errors import NotKnown, NotYet, NoValidHost, Unreachable
+from kilonova.domain.json import JsonObject, as_list
+from kilonova.domain.params import MoveParams, Params, ServerSpec
 from kilonova.domain.server import Flavor
-from kilonova.engine.context import Context
-from kilonova.engine.model import StepTargets, Target
-from kilonova.operations.steps.group import group_of
+from kilonova.engine.context import AnyContext, Context
+from kilonova.engine.facts import OperationFacts
+from kilonova.operations.facts import HostChoice, PlacedFacts
+from kilonova.operations.steps.group import group_of, requested_details
 from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.request import ImageFacts, ResourceRequest
 from kilonova.scheduler.service import Placing
@@ -21,13 +24,11 @@ from kilonova.world import Tx
 
 T = TypeVar("T")
 LOOKED_AT_AGAIN = 5.0  # seconds, unless somebody answers before
-
-# From the second attempt on: the first destination was chosen by whoever handed the operation over.
-ELSEWHERE = StepTargets("control", lambda facts: [Target("")] if facts.get("tried") else [])
+TRIED = "it was tried before in this operation"
 
 
 async def choose(
-    ctx: Context,
+    ctx: Context[PlacedFacts, MoveParams | ServerSpec],
     flavor: Flavor,
     cells: Sequence[str],
     excluded: dict[str, str],
@@ -35,10 +36,11 @@ async def choose(
     *,
     dead_host: str = "",
     preferred: str = "",
-) -> dict[str, Any]:
-    """Facts: the candidates best first, and the decision with host x filter x number. `preferred`: the host that an
+) -> None:
+    """Note the candidates, best first, and the decision with host x filter x number. `preferred`: the host that an
     earlier plan chose."""
     assert ctx.scheduler is not None
+    excluded = {**excluded, **dict.fromkeys(ctx.facts.tried, TRIED)}
     request = request_for(ctx, flavor, excluded, wanted, await group_of(ctx, dead_host))
     request = msgspec.structs.replace(request, rescue=bool(dead_host), preferred_host=preferred)
     if ctx.server is not None:
@@ -50,33 +52,35 @@ async def choose(
     if placing.decision.chosen is None:
         await wait_for_answers(ctx, placing.decision)
         raise NoValidHost(f"No valid host was found. {placing.decision.sentence()}", details={"decision": decision})
-    return {"decision": decision, "candidates": candidates(placing, flavor)}
+    ctx.documents["decision"] = decision
+    ctx.facts.candidates = candidates(placing, flavor)
 
 
-async def wait_for_answers(ctx: Context, decision: Decision) -> None:
+async def wait_for_answers(ctx: AnyContext, decision: Decision) -> None:
     """Nothing fits now. Return when that is certain; else raise `NotYet` or, after `unknown_wait`, `NotKnown`."""
     if not decision.unknown:
         return
-    facts = {"decision": msgspec.to_builtins(decision)}
-    await _wait(ctx, f"{decision.awaited()}: no other host fits", facts)
+    await _wait(ctx, f"{decision.awaited()}: no other host fits", msgspec.to_builtins(decision))
 
 
-async def unless_away(ctx: Context, asking: Awaitable[T]) -> T:
+async def unless_away(ctx: AnyContext, asking: Awaitable[T]) -> T:
     """Await a result; wait if a database is unreachable: without placement and control it is unknown what fits."""
     try:
         return await asking
     except Unreachable as why:
-        await _wait(ctx, f"a database to answer: {why}", {})
+        await _wait(ctx, f"a database to answer: {why}")
 
 
-async def _wait(ctx: Context, text: str, facts: dict[str, Any]) -> NoReturn:
+async def _wait(ctx: AnyContext, text: str, decision: JsonObject | None = None) -> NoReturn:
     limit = ctx.limits.unknown_wait
     if ctx.rehearsing or await age_of(ctx) < limit:
-        raise NotYet(text, LOOKED_AT_AGAIN, for_answer=True, facts=facts)
+        ctx.facts.decision = decision or ctx.facts.decision
+        raise NotYet(text, LOOKED_AT_AGAIN, for_answer=True, keeps_facts=True)
+    facts = {} if decision is None else {"decision": decision}
     raise NotKnown(f"For {limit:.0f} s it was not known whether a host fits. It waited for {text}", details=facts)
 
 
-async def age_of(ctx: Context) -> float:
+async def age_of(ctx: AnyContext) -> float:
     """Seconds since the operation was accepted, by the clock of its journal."""
 
     async def now(tx: Tx) -> float:
@@ -86,19 +90,22 @@ async def age_of(ctx: Context) -> float:
 
 
 def request_for(
-    ctx: Context, flavor: Flavor, excluded: dict[str, str], wanted: str | None, group: GroupRule | None = None
+    ctx: Context[OperationFacts, MoveParams | ServerSpec],
+    flavor: Flavor,
+    excluded: dict[str, str],
+    wanted: str | None,
+    group: GroupRule | None = None,
 ) -> ResourceRequest:
     """Return the resource request. The create request counts for every later move, except its forced host."""
-    details, image, project = _asked(ctx)
-    tried = {host: "it was tried before in this operation" for host in ctx.facts.get("tried", ())}
-    forced = wanted if ctx.params.get("forced") else None
+    image, project = _asked(ctx)
+    forced = wanted if ctx.params.forced else None
     return request_of(
-        details,
+        requested_details(ctx),
         flavor=flavor,
         image=image,
         server=ctx.server_id or "",
         project=project,
-        excluded={**excluded, **tried},
+        excluded=excluded,
         wanted_host=None if forced else wanted,
         forced_host=forced,
         group=group,
@@ -106,38 +113,42 @@ def request_for(
 
 
 def request_of(details: Details, *, image: str, **more: Any) -> ResourceRequest:
+    hints = {name: as_list(values) for name, values in details.scheduler_hints.items()}
     return ResourceRequest(
         image=ImageFacts(image, details.image_format, details.image_properties),
         volume_backed=details.volume_backed,
-        hints={name: [str(value) for value in values] for name, values in details.scheduler_hints.items()},
+        hints={name: [str(value) for value in values] for name, values in hints.items()},
         zone=details.pinned_zone or "",
         **more,
     )
 
 
-def _asked(ctx: Context) -> tuple[Details, str, str]:
-    """Details, image and project: of the request while the server is in no cell yet, else of its record."""
-    if ctx.server is None:
-        details = msgspec.convert(ctx.params.get("details", {}), Details)
-        return details, ctx.params.get("image", ""), ctx.params.get("project_id", "")
-    return ctx.row.details, ctx.row.image_ref, ctx.row.project_id
+def _asked(ctx: Context[OperationFacts, MoveParams | ServerSpec]) -> tuple[str, str]:
+    """Image and project: of the request while the server is in no cell yet, else of its record."""
+    if ctx.server is None and isinstance(ctx.params, ServerSpec):
+        return ctx.params.image, ctx.params.project_id
+    return ctx.row.image_ref, ctx.row.project_id
 
 
-def candidates(placing: Placing, flavor: Flavor) -> list[dict[str, Any]]:
+def candidates(placing: Placing, flavor: Flavor) -> list[HostChoice]:
     """Best first: provider, host and cell of each, and what would be claimed unless it is the flavor, there."""
     return [_candidate(choice, flavor) for choice in placing.decision.taken]
 
 
-def _candidate(choice: Choice, flavor: Flavor) -> dict[str, Any]:
-    told: dict[str, Any] = {"provider": choice.provider, "host": choice.host, "cell": choice.cell}
-    if choice.allocations != {choice.provider: flavor.resources()}:
-        told |= {"allocations": choice.allocations, "names": choice.names}
-    return told
+def _candidate(choice: Choice, flavor: Flavor) -> HostChoice:
+    if choice.allocations == {choice.provider: flavor.resources()}:
+        return HostChoice(provider=choice.provider, host=choice.host, cell=choice.cell)
+    return HostChoice(
+        provider=choice.provider,
+        host=choice.host,
+        cell=choice.cell,
+        allocations=choice.allocations,
+        names=choice.names,
+    )
 
 
-def remember_tried(ctx: Context, result: dict[str, Any]) -> None:
+def remember_tried(ctx: Context[PlacedFacts, Params]) -> None:
     """This destination did not work: the next attempt looks elsewhere."""
-    destination = ctx.facts.get("destination")
-    if destination:
-        ctx.facts["tried"] = [*ctx.facts.get("tried", []), destination]
-        ctx.facts.pop("destination")
+    facts = ctx.facts
+    if facts.destination:
+        facts.tried, facts.destination = [*facts.tried, facts.destination], ""

@@ -6,77 +6,73 @@ The server's own row says which volumes it has. A server without any has no such
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from kilonova.domain.errors import Failed, NotYet, Refused
-from kilonova.domain.server import to_json
+from kilonova.domain.messages import StepResult
+from kilonova.domain.params import Params, RetryParams, ServerSpec, VolumeParams
+from kilonova.domain.server import Server, to_json
 from kilonova.domain.volume import Attached, BootSource, ServerVolume, WantedVolume, server_volumes
-from kilonova.engine.context import Context, HostContext
-from kilonova.engine.model import Facts, StepTargets, Target
+from kilonova.engine.context import AnyContext, Context, HostContext
+from kilonova.operations.facts import CreateFacts, MoveFacts, RetryFacts, VolumeFacts
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import GuestVolume, Tx, VolumeService
 
-WITH_DEVICES = StepTargets("control", lambda facts: [Target("")] if facts.get("devices") else [])
-WITH_VOLUMES = StepTargets("control", lambda facts: [Target("")] if facts.get("volumes") else [])
-
-
+VolumeContext = Context[VolumeFacts, VolumeParams]
+CreateContext = Context[CreateFacts, ServerSpec]
 ATTACHMENT_GONE = "attachment_not_found"
 
 
-def has_volumes(row: Any) -> bool:
-    return any(one.attachment_id for one in server_volumes(row.volume_info))
+def has_volumes(server: Server) -> bool:
+    return any(one.attachment_id for one in server_volumes(server.volume_info))
 
 
-async def reserve(ctx: Context) -> Facts:
+async def reserve(ctx: VolumeContext) -> None:
     """Reserve the volume: from now on no other server can have it."""
     facts = ctx.facts
     attachment = await service_of(ctx).reserve(
         fence_of(ctx),
         project_id=ctx.row.project_id,
-        volume_id=facts["volume_id"],
-        device=facts["device"],
+        volume_id=facts.volume_id,
+        device=facts.device,
     )
 
     def become(there: list[ServerVolume]) -> list[ServerVolume]:
-        mine = facts["volume_id"]
+        mine = facts.volume_id
         return [msgspec.structs.replace(o, attachment_id=attachment) if o.volume_id == mine else o for o in there]
 
     _record(ctx, become)
-    return {"attachment": attachment}
+    facts.attachment = attachment
 
 
-async def release(ctx: Context) -> Facts:
+async def release(ctx: VolumeContext) -> None:
     """Found by the volume: who reserved it may not have lived to say so."""
-    volume_id = ctx.facts["volume_id"]
+    volume_id = ctx.facts.volume_id
     for one in await _attached(ctx):
         if one.volume_id == volume_id:
             await service_of(ctx).release(fence_of(ctx), attachment_id=one.id)
     _record(ctx, lambda there: [one for one in there if one.volume_id != volume_id])
-    return {}
 
 
-async def connect(ctx: Context) -> Facts:
-    await service_of(ctx).connect(fence_of(ctx), attachment_id=ctx.facts["attachment"], host=ctx.facts["host"])
-    return {}
+async def connect(ctx: VolumeContext) -> None:
+    await service_of(ctx).connect(fence_of(ctx), attachment_id=ctx.facts.attachment, host=ctx.facts.host)
 
 
-async def complete(ctx: Context) -> Facts:
-    await service_of(ctx).complete(fence_of(ctx), attachment_id=ctx.facts["attachment"])
-    return {}
+async def complete(ctx: VolumeContext) -> None:
+    await service_of(ctx).complete(fence_of(ctx), attachment_id=ctx.facts.attachment)
 
 
-async def connect_to_destination(ctx: Context) -> Facts:
-    return await _connect_all(ctx, ctx.facts["destination"])
+async def connect_to_destination(ctx: Context[MoveFacts, Params]) -> None:
+    await _connect_all(ctx, ctx.facts.destination)
 
 
-async def connect_to_source(ctx: Context) -> Facts:
-    return await _connect_all(ctx, ctx.facts["source"])
+async def connect_to_source(ctx: Context[MoveFacts, Params]) -> None:
+    await _connect_all(ctx, ctx.facts.source)
 
 
-async def _connect_all(ctx: Context, host: str) -> Facts:
+async def _connect_all(ctx: AnyContext, host: str) -> None:
     """Connect all volumes again, which invalidates the other host's secret. An attachment that an administrator
     removed meanwhile needs no connection."""
     for one in await _attached(ctx):
@@ -85,12 +81,11 @@ async def _connect_all(ctx: Context, host: str) -> Facts:
         except Failed as why:
             if why.code != ATTACHMENT_GONE:
                 raise
-    return {}
 
 
-async def attach_wanted(ctx: Context) -> Facts:
+async def attach_wanted(ctx: CreateContext) -> None:
     """All that a new server asks for, connected to its host. Those that are made for it take their time."""
-    wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
+    wanted = ctx.params.volumes
     ids = [one.volume_id or await _made(ctx, slot, one) for slot, one in enumerate(wanted)]
     held = {one.volume_id: one.id for one in await _attached(ctx)}  # since it was accepted, or by an earlier try
     for volume_id in ids:
@@ -98,26 +93,23 @@ async def attach_wanted(ctx: Context) -> Facts:
             await _until_settled(ctx, volume_id)
     there = [await _taken(ctx, volume_id, one, held) for volume_id, one in zip(ids, wanted, strict=True)]
     ctx.set_server(volume_info=to_json(there))
-    return {}
 
 
-async def give_back(ctx: Context) -> Facts:
+async def give_back(ctx: AnyContext) -> None:
     """The host has them no more; the server does, for the next try."""
     for one in await _attached(ctx):
         await service_of(ctx).disconnect(fence_of(ctx), attachment_id=one.id)
     ctx.set_server(volume_info=to_json([]))
-    return {}
 
 
-async def complete_all(ctx: Context) -> Facts:
+async def complete_all(ctx: AnyContext) -> None:
     """The guest has them; from here on the server's own row says which of them go with it."""
     for one in await _attached(ctx):
         await service_of(ctx).complete(fence_of(ctx), attachment_id=one.id)
         await service_of(ctx).set_delete_on_termination(fence_of(ctx), attachment_id=one.id, delete=False)
-    return {}
 
 
-async def _made(ctx: Context, slot: int, one: WantedVolume) -> str:
+async def _made(ctx: AnyContext, slot: int, one: WantedVolume) -> str:
     return await service_of(ctx).create_for_boot(
         fence_of(ctx),
         slot=slot,
@@ -130,7 +122,7 @@ async def _made(ctx: Context, slot: int, one: WantedVolume) -> str:
     )
 
 
-async def _until_settled(ctx: Context, volume_id: str) -> None:
+async def _until_settled(ctx: AnyContext, volume_id: str) -> None:
     state = await service_of(ctx).state(volume_id)
     if state.is_broken:
         raise Failed("volume_failed", f"volume {volume_id} could not be created: {state.reason}", final=True)
@@ -138,12 +130,12 @@ async def _until_settled(ctx: Context, volume_id: str) -> None:
         raise NotYet(f"volume {volume_id}, which is {state.status}", 0.5)
 
 
-async def _taken(ctx: Context, volume_id: str, one: WantedVolume, held: Mapping[str, str]) -> ServerVolume:
+async def _taken(ctx: CreateContext, volume_id: str, one: WantedVolume, held: Mapping[str, str]) -> ServerVolume:
     volumes, owner = service_of(ctx), ctx.row.project_id
     attachment = held.get(volume_id) or await volumes.reserve(
         fence_of(ctx), project_id=owner, volume_id=volume_id, device=one.device
     )
-    await volumes.connect(fence_of(ctx), attachment_id=attachment, host=ctx.facts["destination"])
+    await volumes.connect(fence_of(ctx), attachment_id=attachment, host=ctx.facts.destination)
     return ServerVolume(
         id=ctx.world.ids.uuid(),
         volume_id=volume_id,
@@ -155,80 +147,75 @@ async def _taken(ctx: Context, volume_id: str, one: WantedVolume, held: Mapping[
     )
 
 
-def named(volumes: Sequence[dict[str, Any]]) -> dict[str, str]:
+def named(volumes: Sequence[WantedVolume]) -> dict[str, str]:
     """Return the device of each existing volume that a new server asks for."""
-    return {one["volume_id"]: one.get("device", "") for one in volumes if one.get("volume_id")}
+    return {one.volume_id: one.device for one in volumes if one.volume_id}
 
 
-async def hold_named(ctx: Context) -> Facts:
+async def hold_named(ctx: Context[RetryFacts, RetryParams]) -> None:
     """Hold the named volumes of a server that is tried again, as the acceptance of a create does."""
-    spec = ctx.params["spec"]
-    service, devices = service_of(ctx), named(spec.get("volumes", ()))
+    spec = ctx.params.spec
+    service, devices = service_of(ctx), named(spec.volumes)
 
     async def body(tx: Tx) -> None:
-        await service.hold(tx, fence_of(ctx), project_id=spec["project_id"], devices=devices)
+        await service.hold(tx, fence_of(ctx), project_id=spec.project_id, devices=devices)
 
     try:
         if devices:
             await ctx.world.db.control.write(body)
     except Refused as why:
         raise Failed(why.code, why.message, final=True) from why
-    return {}
 
 
-async def release_held(ctx: Context) -> Facts:
+async def release_held(ctx: AnyContext) -> None:
     """Release the volumes of a server that never had a host: they were only reserved."""
     await service_of(ctx).release_all(fence_of(ctx))
-    return {}
 
 
-async def release_volumes(ctx: Context) -> Facts:
+async def release_volumes(ctx: AnyContext) -> None:
     """All of them; those that shall go with the server are deleted, unless it never came to have them."""
     there = server_volumes(ctx.row.volume_info)
     going = [one.volume_id for one in there if one.delete_on_termination and one.attachment_id]
     await service_of(ctx).release_all(fence_of(ctx), delete=going)
     ctx.set_server(volume_info=to_json([]))
-    return {}
 
 
-async def release_unbuilt(ctx: Context) -> Facts:
+async def release_unbuilt(ctx: CreateContext) -> None:
     """Release the volumes of a failed build. Volumes made for the server are deleted if the request says so: the
     record may not say so any more, or not yet."""
-    wanted = [msgspec.convert(one, WantedVolume) for one in ctx.params["volumes"]]
+    wanted = ctx.params.volumes
     slots = [slot for slot, one in enumerate(wanted) if one.delete_on_termination and not one.volume_id]
     await service_of(ctx).release_all(fence_of(ctx), slots=slots)
     ctx.set_server(volume_info=to_json([]))
-    return {}
 
 
-async def give_volume(host: HostContext) -> Facts:
-    await host.driver.ensure_volume(host.server, host.copy, _of(host.spec.volumes, host.facts["attachment"]))
-    return {}
+async def give_volume(host: HostContext) -> StepResult:
+    await host.driver.ensure_volume(host.server, host.copy, _of(host.spec.volumes, host.facts.attachment or ""))
+    return StepResult()
 
 
-async def give_volume_back(host: HostContext) -> Facts:
+async def give_volume_back(host: HostContext) -> StepResult:
     """Undoes a detach. An attachment that an administrator removed meanwhile (os-force_detach) connects the volume to
     this host no more: there is nothing to give, and the guest must not keep what it cannot open."""
-    attachment = host.facts["attachment"]
+    attachment = host.facts.attachment
     if not any(one.attachment == attachment for one in host.spec.volumes):
         await take_volume(host)
-        return {"gone": True}
-    await give_volume(host)
-    return {}
+        return StepResult(gone=True)
+    return await give_volume(host)
 
 
-def volume_kept_or_gone(ctx: Context, result: dict[str, Any]) -> None:
+def volume_kept_or_gone(ctx: VolumeContext, result: StepResult) -> None:
     """Remove the volume from the server's record if the volume service no longer has it."""
-    if result.get("gone"):
-        volume_id = ctx.facts["volume_id"]
+    if result.gone:
+        volume_id = ctx.facts.volume_id
         _record(ctx, lambda there: [one for one in there if one.volume_id != volume_id])
 
 
-async def take_volume(host: HostContext) -> Facts:
+async def take_volume(host: HostContext) -> StepResult:
     """Nothing was reserved: nothing can be there."""
-    if host.facts.get("attachment"):
-        await host.driver.ensure_no_volume(host.server, host.copy, host.facts["attachment"])
-    return {}
+    if host.facts.attachment:
+        await host.driver.ensure_no_volume(host.server, host.copy, host.facts.attachment)
+    return StepResult()
 
 
 async def record_volumes(tx: Tx, server_id: str, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:
@@ -246,7 +233,7 @@ def _of(volumes: Sequence[GuestVolume], attachment: str) -> GuestVolume:
     raise Failed("no_attachment", f"attachment {attachment} no longer belongs to the server", final=True)
 
 
-def _record(ctx: Context, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:
+def _record(ctx: AnyContext, become: Callable[[list[ServerVolume]], list[ServerVolume]]) -> None:
     server_id = ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
@@ -255,16 +242,16 @@ def _record(ctx: Context, become: Callable[[list[ServerVolume]], list[ServerVolu
     ctx.in_transaction(change)
 
 
-async def _attached(ctx: Context) -> list[Attached]:
+async def _attached(ctx: AnyContext) -> list[Attached]:
     server_id = ctx.server_id or ""
     return (await service_of(ctx).attached([server_id])).get(server_id, [])
 
 
-def service_of(ctx: Context) -> VolumeService:
+def service_of(ctx: AnyContext) -> VolumeService:
     if ctx.world.volume is None:
         raise RuntimeError("this role has no volume service")
     return ctx.world.volume
 
 
-def fence_of(ctx: Context) -> tuple[str, int, int]:
+def fence_of(ctx: AnyContext) -> tuple[str, int, int]:
     return ctx.server_id or "", ctx.turn, ctx.ordinal

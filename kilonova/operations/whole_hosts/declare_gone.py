@@ -14,14 +14,16 @@ from sqlalchemy import or_, select
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import HostsParams
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
 from kilonova.engine.notifications import new_message_id, tell_service
 from kilonova.hosts.forget import HOST, WAITS_FOR_SOURCE, refuse_unless_idle
 from kilonova.hosts.states import find_host
+from kilonova.operations.facts import GoneFacts
 from kilonova.operations.whole_hosts.host_gone import count_left, is_reverted
-from kilonova.operations.whole_hosts.requests import accept_for_host, require_dead
+from kilonova.operations.whole_hosts.requests import accept_for_hosts, require_dead
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
@@ -87,7 +89,7 @@ async def declare_gone(
 ) -> Accepted:
     """Check, mark the host down, close the ways back and begin the operation, in one transaction. Return the same
     operation if it is already running."""
-    ask = Ask(kind="host_gone", server_id="", cause=cause, params={"host": host, "reason": reason}, key=key)
+    ask = Ask(kind="host_gone", server_id="", cause=cause, params=HostsParams(host=host, reason=reason), key=key)
     message_id = new_message_id(engine)
 
     async def prepare(tx: Tx, op: Op) -> None:
@@ -96,16 +98,16 @@ async def declare_gone(
         outlook = await _look(tx, host)
         if await _close_ways_back(tx, host, outlook):
             await tell_service(engine, tx, host, message_id)
-        op.facts = {
-            "identity": row["identity"],
-            "provider": row["provider_id"],
-            "proof": state.sentence,
-            "reverts": outlook.reverts,
-            "confirm_only": [move["server_id"] for move in outlook.leavers],
-        }
+        op.known_facts = GoneFacts(
+            identity=row["identity"],
+            provider=row["provider_id"],
+            proof=state.sentence,
+            reverts=outlook.reverts,
+            confirm_only=[move["server_id"] for move in outlook.leavers],
+        )
         op.committed = True  # the ways back are closed
 
-    accepted = await accept_for_host(engine, journal, ask, prepare)
+    accepted = await accept_for_hosts(engine, journal, ask, [host], prepare)
     logger.warning(
         "host declared gone: host=%s operation=%s user=%s reason=%s", host, accepted.operation_id, cause.user_id, reason
     )

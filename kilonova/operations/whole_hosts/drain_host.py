@@ -11,47 +11,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kilonova.domain.bulk import MIGRATE
 from kilonova.domain.errors import NotYet
-from kilonova.engine.context import Context
-from kilonova.engine.journal import Op
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, with_misfits_judged
+from kilonova.domain.params import HostsParams
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
+from kilonova.operations.facts import HostsFacts
+from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, HostsContext, note_plan
 from kilonova.operations.steps.select import age_of
 from kilonova.operations.whole_hosts.drain_plan import arriving, plan_drain
-from kilonova.operations.whole_hosts.plan import ground_of, planned_hosts
+from kilonova.operations.whole_hosts.plan import ground_of
 from kilonova.placement.inventories import set_accepting
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.world import Row, Tx
 
-BEFORE = "drained_before"  # the fact: hosts that were closed by an earlier drain
 LONGEST_ARRIVAL = 120.0  # seconds; who takes longer is named in the account
 LOOKED_AT_AGAIN = 1.0
 
 
-async def close_hosts(ctx: Context) -> Facts:
+async def close_hosts(ctx: HostsContext) -> None:
     """Placement first, so that no claim slips in between; and once more by the next step, since a host that was
     returning may have been let in by who read its record before."""
     await _close_providers(ctx, await records_of(ctx))
 
     async def change(tx: Tx, now: float) -> None:
-        for name in planned_hosts(ctx.params):
+        for name in ctx.params.names:
             await rows.change(tx, cell.hosts, {"draining": 1}, name=name)
 
     ctx.in_transaction(change)
-    return {}
 
 
-async def reopen_hosts(ctx: Context) -> Facts:
+async def reopen_hosts(ctx: HostsContext) -> None:
     """Open the hosts that were not drained before. They register again, which opens them also if only placement had
     closed them yet."""
-    open_again(ctx, [name for name in planned_hosts(ctx.params) if name not in ctx.facts[BEFORE]])
-    return {}
+    open_again(ctx, [name for name in ctx.params.names if name not in ctx.facts.drained_before])
 
 
-def open_again(ctx: Context, names: Iterable[str]) -> None:
+def open_again(ctx: HostsContext, names: Iterable[str]) -> None:
     async def change(tx: Tx, now: float) -> None:
         for name in names:
             await rows.change(tx, cell.hosts, {"draining": 0}, name=name)
@@ -60,39 +56,39 @@ def open_again(ctx: Context, names: Iterable[str]) -> None:
     ctx.in_transaction(change)
 
 
-async def note_drained(tx: Tx, op: Op, names: Sequence[str]) -> None:
+async def note_drained(tx: Tx, facts: HostsFacts, names: Sequence[str]) -> None:
     """Note which hosts were drained before, in the transaction that accepts the operation."""
     found = [await rows.fetch(tx, cell.hosts, name=name, draining=1) for name in names]
-    op.facts[BEFORE] = [row["name"] for row in found if row is not None]
+    facts.drained_before = [row["name"] for row in found if row is not None]
 
 
-async def records_of(ctx: Context) -> list[Row]:
+async def records_of(ctx: HostsContext) -> list[Row]:
     async def body(tx: Tx) -> list[Row]:
-        found = [await rows.fetch(tx, cell.hosts, name=name) for name in planned_hosts(ctx.params)]
+        found = [await rows.fetch(tx, cell.hosts, name=name) for name in ctx.params.names]
         return [row for row in found if row is not None]
 
     return await ctx.journal.read(body)
 
 
-async def _close_providers(ctx: Context, found: list[Row]) -> None:
+async def _close_providers(ctx: HostsContext, found: list[Row]) -> None:
     for row in found:
         await set_accepting(ctx.world.db.placement, row["provider_id"], False)
 
 
-async def await_arrivals(ctx: Context) -> Facts:
+async def await_arrivals(ctx: HostsContext) -> None:
     await _close_providers(ctx, await records_of(ctx))
-    coming = await arriving(ground_of(ctx), planned_hosts(ctx.params))
+    coming = await arriving(ground_of(ctx), ctx.params.names)
     if coming and await age_of(ctx) < LONGEST_ARRIVAL:
         raise NotYet(f"{len(coming)} servers that were on their way there, {coming[0]} first", LOOKED_AT_AGAIN)
-    return {}
 
 
-async def plan_moves(ctx: Context) -> Facts:
-    by = ctx.params.get("by", MIGRATE)
-    return with_misfits_judged(await plan_drain(ground_of(ctx), planned_hosts(ctx.params), by), ctx.params)
+async def plan_moves(ctx: HostsContext) -> None:
+    note_plan(ctx, await plan_drain(ground_of(ctx), ctx.params.names, ctx.params.by))
 
 
-class DrainHost(Operation):
+class DrainHost(Operation[HostsFacts, HostsParams]):
+    facts_type = HostsFacts
+    params_type = HostsParams
     name = "drain_host"
     safe_words = "The hosts could not be drained."
 

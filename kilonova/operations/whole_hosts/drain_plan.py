@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from kilonova.domain.bulk import STOP, HostPlan, PlannedMove
+from kilonova.domain.params import MoveParams, Params
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, Server
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.stop import Stop
@@ -44,7 +45,7 @@ async def plan_drain(ground: Ground, names: Sequence[str], by: str) -> HostPlan:
     """`by`: one of domain.bulk.DRAIN_BY."""
     if by == STOP:
         return await _plan_stops(ground, names)
-    found = await read_servers(ground, names, Relocate(), {"child": True})
+    found = await read_servers(ground, names, Relocate(), MoveParams(child=True))
     seated = await seat_all(ground, found.servers, excluded=dict.fromkeys(names, "it is drained"))
     await _add_waiting(ground, names, found)
     for one in await arriving(ground, names):
@@ -54,7 +55,7 @@ async def plan_drain(ground: Ground, names: Sequence[str], by: str) -> HostPlan:
 
 async def _plan_stops(ground: Ground, names: Sequence[str]) -> HostPlan:
     """Plan to stop the running servers where they are."""
-    found = await read_servers(ground, names, Stop(), {})
+    found = await read_servers(ground, names, Stop(), Params())
     running, spared = list[Server](), dict[str, str]()
     for server in found.servers:
         rank, why = choice_of(server)

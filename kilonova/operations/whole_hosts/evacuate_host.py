@@ -9,23 +9,25 @@ Cancelled, or after its deadline, it begins no more children; those that were be
 
 from __future__ import annotations
 
-from kilonova.engine.context import Context
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Retired, Step
-from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, child_params, with_misfits_judged
-from kilonova.operations.whole_hosts.plan import ground_of, plan_evacuation, planned_hosts
+from kilonova.domain.params import HostsParams
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Retired, Step
+from kilonova.operations.facts import HostsFacts
+from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, HostsContext, note_plan
+from kilonova.operations.whole_hosts.plan import ground_of, plan_evacuation
 
 
-async def plan_moves(ctx: Context) -> Facts:
-    plan = await plan_evacuation(ground_of(ctx), planned_hosts(ctx.params), child_params(ctx.params))
-    return with_misfits_judged(plan, ctx.params)
+async def plan_moves(ctx: HostsContext) -> None:
+    plan = await plan_evacuation(ground_of(ctx), ctx.params.names, ctx.params.accept_unfenced)
+    note_plan(ctx, plan)
 
 
-async def nothing(ctx: Context) -> Facts:
+async def nothing(ctx: HostsContext) -> None:
     """Do nothing. A step of the release before; the next one reads everything again."""
-    return {}
 
 
-class EvacuateHost(Operation):
+class EvacuateHost(Operation[HostsFacts, HostsParams]):
+    facts_type = HostsFacts
+    params_type = HostsParams
     name = "evacuate_host"
     version = 2
 

@@ -10,14 +10,14 @@ disabled, and what it has of servers that run elsewhere or are deleted is switch
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import NotYet, Refused
-from kilonova.domain.server import RESIZED, from_json
+from kilonova.domain.json import as_text, json_object
+from kilonova.domain.params import HostsParams, Params
+from kilonova.domain.server import RESIZED
 from kilonova.engine.context import Context
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
 from kilonova.hosts.forget import (
     HOST,
     WAITS_FOR_SOURCE,
@@ -26,6 +26,7 @@ from kilonova.hosts.forget import (
     refuse_unless_empty,
     unmap_host,
 )
+from kilonova.operations.facts import GoneFacts
 from kilonova.operations.steps.bulk import CHILDREN, child_id
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_accepting
@@ -35,6 +36,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Body, Row, Store, Tx
 
+GoneContext = Context[GoneFacts, HostsParams]
 _RESIZED_AWAY = Sql(
     select(cell.migrations.c.id, cell.migrations.c.server_id)
     .where(cell.migrations.c.source_host == HOST, cell.migrations.c.open == 1, cell.migrations.c.source_gone == 1)
@@ -63,38 +65,37 @@ async def count_left(tx: Tx, host: str) -> dict[str, int]:
     return {name: int(row["n"]) if row is not None else 0 for name, row in counted.items()}
 
 
-async def list_what_is_left(ctx: Context) -> Facts:
-    async def body(tx: Tx) -> Facts:
-        return {"account": await count_left(tx, ctx.params["host"])}
+async def list_what_is_left(ctx: GoneContext) -> None:
+    async def body(tx: Tx) -> dict[str, int]:
+        return await count_left(tx, ctx.params.host or "")
 
-    return await ctx.journal.read(body)
+    ctx.facts.account = await ctx.journal.read(body)
 
 
-async def record_word(ctx: Context) -> Facts:
+async def record_word(ctx: GoneContext) -> None:
     """Record the declaration in control, where every conductor finds it if the key registers again."""
-    facts, host = ctx.facts, ctx.params["host"]
+    facts, host = ctx.facts, ctx.params.host or ""
 
     async def body(tx: Tx) -> None:
         values = {
             "operation_id": ctx.operation_id,
-            "identity": facts["identity"],
+            "identity": facts.identity,
             "host": host,
             "cell": ctx.journal.name,
             "user_id": ctx.cause.user_id,
-            "reason": ctx.params["reason"],
-            "proof": facts["proof"],
+            "reason": ctx.params.reason,
+            "proof": facts.proof,
             "ended_at": None,
         }
         await rows.put(tx, control.gone_hosts, ("said_at",), unless_there=True, **values)
 
     await ctx.world.db.control.write(body)
-    await set_accepting(ctx.world.db.placement, facts["provider"], False)
-    return {}
+    await set_accepting(ctx.world.db.placement, facts.provider, False)
 
 
-async def free_claims(ctx: Context) -> Facts:
+async def free_claims(ctx: GoneContext) -> None:
     """Free the allocations of evacuations from this host, and of moves that can only be confirmed."""
-    host = ctx.params["host"]
+    host = ctx.params.host or ""
 
     async def find(tx: Tx) -> list[Row]:
         return list(await tx.all(_RESIZED_AWAY, host=host))
@@ -102,7 +103,6 @@ async def free_claims(ctx: Context) -> Facts:
     for row in await ctx.journal.read(find):
         await claims.drop_source(ctx.world.db.placement, row["server_id"], row["id"])
     await free_shares(ctx.world, ctx.journal, host, _write)
-    return {}
 
 
 async def _write(store: Store, body: Body[None]) -> None:
@@ -110,22 +110,21 @@ async def _write(store: Store, body: Body[None]) -> None:
     await store.write(body)
 
 
-async def start_reverts(ctx: Context) -> Facts:
+async def start_reverts(ctx: GoneContext) -> None:
     """A server that was deleted meanwhile, or is being, needs none; whether one is left is seen later."""
     assert ctx.ask is not None
-    for server in ctx.facts["reverts"]:
+    for server in ctx.facts.reverts:
         try:
-            await ctx.ask(ctx.journal, "revert_resize", server, child_id(ctx.operation_id, server), {})
+            await ctx.ask(ctx.journal, "revert_resize", server, child_id(ctx.operation_id, server), Params())
         except Refused as why:
             if why.code not in ("not_found", "busy", "invalid_state", "not_resized"):
                 raise
-    return {}
 
 
-async def await_reverts(ctx: Context) -> Facts:
-    host = ctx.params["host"]
+async def await_reverts(ctx: GoneContext) -> None:
+    host = ctx.params.host or ""
 
-    async def body(tx: Tx) -> tuple[list[Any], int]:
+    async def body(tx: Tx) -> tuple[list[Row], int]:
         row = await tx.one(_ON_IT, host=host)
         return list(await tx.all(CHILDREN, parent=ctx.operation_id)), row["n"] if row is not None else 0
 
@@ -136,17 +135,17 @@ async def await_reverts(ctx: Context) -> Facts:
     if on_it:
         raise NotYet(f"{on_it} servers to leave {host}; evacuate or delete them", 5.0)
     failed = {
-        child["server_id"]: from_json(child["error"], {}).get("message", child["state"])
+        child["server_id"]: as_text(json_object(child["error"]).get("message")) or child["state"]
         for child in children
         if child["state"] != "done"
     }
-    account = {**ctx.facts["account"], "reverted": len(children) - len(failed), "failed": failed}
-    return {"account": {**account, "confirm_only": ctx.facts["confirm_only"]}}
+    account = {**(ctx.facts.account or {}), "reverted": len(children) - len(failed), "failed": failed}
+    ctx.facts.account = {**account, "confirm_only": ctx.facts.confirm_only}
 
 
-async def remove_host(ctx: Context) -> Facts:
+async def remove_host(ctx: GoneContext) -> None:
     """The record in the cell goes last but for the note that it has gone: all of this can be repeated."""
-    db, host, provider = ctx.world.db, ctx.params["host"], ctx.facts["provider"]
+    db, host, provider = ctx.world.db, ctx.params.host or "", ctx.facts.provider
 
     async def check(tx: Tx) -> None:
         await refuse_unless_empty(tx, host)
@@ -171,7 +170,6 @@ async def remove_host(ctx: Context) -> Facts:
         await rows.change(tx, control.gone_hosts, {}, ("ended_at",), operation_id=ctx.operation_id, ended_at=None)
 
     await db.control.write(end)
-    return {}
 
 
 def is_reverted(server: Row, host: str, move: Row | None) -> bool:
@@ -188,7 +186,9 @@ def is_reverted(server: Row, host: str, move: Row | None) -> bool:
     )
 
 
-class HostGone(Operation):
+class HostGone(Operation[GoneFacts, HostsParams]):
+    facts_type = GoneFacts
+    params_type = HostsParams
     name = "host_gone"
 
     steps = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from sqlalchemy import select
@@ -18,11 +17,13 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
-from kilonova.domain.server import Server, from_json
+from kilonova.domain.json import as_list
+from kilonova.domain.params import MoveParams
+from kilonova.domain.server import Server
 from kilonova.engine.accept import admitted
-from kilonova.engine.context import Context, Subject
+from kilonova.engine.context import AnyContext, Subject
 from kilonova.engine.limits import Limits
-from kilonova.engine.model import Operation
+from kilonova.engine.model import F, Operation, P
 from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.steps.group import HINT, rule_of
 from kilonova.operations.steps.outlook import all_disks, boots_from_volume, evacuated_disks
@@ -37,6 +38,7 @@ from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Tx
 
+NO_PLAN = HostPlan(operation="", hosts={})
 CHUNK = 500  # ids in one statement
 UNHEARD = ("host_down", "host_unknown")  # codes of refusals because the server's host does not answer
 _SERVERS_THERE = Sql(
@@ -66,7 +68,7 @@ class Ground:
     operation_id: str = ""  # children of this one that run already are part of the plan
 
 
-def ground_of(ctx: Context) -> Ground:
+def ground_of(ctx: AnyContext) -> Ground:
     assert ctx.scheduler is not None
     stores = ctx.world.db
     return Ground(ctx.journal, stores.control, stores.placement, ctx.scheduler, ctx.limits, ctx.cause, ctx.operation_id)
@@ -99,9 +101,9 @@ class Seated:
         return {seat.request.server: _misfit(seat, by_id[seat.request.server]) for seat in staying}
 
 
-async def plan_evacuation(ground: Ground, names: Sequence[str], params: Mapping[str, Any]) -> HostPlan:
-    """`params`: those of each child."""
-    found = await read_servers(ground, names, Evacuate(), {"child": True, **params})
+async def plan_evacuation(ground: Ground, names: Sequence[str], accepts_unfenced: bool | None) -> HostPlan:
+    child = MoveParams(child=True, accept_unfenced=accepts_unfenced)
+    found = await read_servers(ground, names, Evacuate(), child)
     excluded = dict.fromkeys(names, "it is evacuated")
     seated = await seat_all(ground, found.servers, excluded=excluded, rescue=True)
     return whole_plan("evacuate_host", ground, found, names, seated.moves(found, "evacuate"), seated)
@@ -166,7 +168,7 @@ def choice_of(server: Server) -> tuple[int | None, str]:
 
 
 async def read_servers(
-    ground: Ground, names: Sequence[str], child: Operation, params: dict[str, Any], *, only: Sequence[str] | None = None
+    ground: Ground, names: Sequence[str], child: Operation[F, P], params: P, *, only: Sequence[str] | None = None
 ) -> CellReport:
     """The servers of these hosts, or `only` those with these ids; who may not be the subject of the child now is
     refused. One of a living host that is busy is waited for, and so is a host that may be alive (law 18)."""
@@ -225,7 +227,7 @@ async def _group(
     control: Store, known: dict[tuple[str, str], GroupRule | None], details: Details, source: str
 ) -> GroupRule | None:
     """Return the rule of a server's group, as steps/group.py does for one server."""
-    named = details.scheduler_hints.get(HINT)
+    named = as_list(details.scheduler_hints.get(HINT))
     if not named:
         return None
     key = (str(named[0]), source)
@@ -262,19 +264,20 @@ def _may_move(seat: ServerPlacement) -> bool:
 
 
 def _move(seat: ServerPlacement, server: Server, storage: Mapping[str, str | None], do: str) -> PlannedMove:
-    own: Any = {"do": do, "server": server.id, "name": server.name, "source": server.host_name, "after": [*seat.after]}
+    move = PlannedMove(do=do, server=server.id, name=server.name, source=server.host_name, after=[*seat.after])
     if seat.choice is None:
         assert seat.decision is not None
         # Who goes home goes there or nowhere: the child waits for that host, and would find none without its name.
         home = seat.request.wanted_host or ""
-        return PlannedMove(**own, to=home, why=f"it waits for {seat.decision.awaited()}: no other host fits")
+        why = f"it waits for {seat.decision.awaited()}: no other host fits"
+        return msgspec.structs.replace(move, to=home, why=why)
     shared = storage.get(server.host_name)
     is_shared = bool(shared) and shared == storage.get(seat.choice.host)
     disks = (
         evacuated_disks(server, is_shared=is_shared) if do == "evacuate" else all_disks(server, "kept", "re-created")
     )
     bytes_ = 0 if is_shared else _bytes(server)
-    return PlannedMove(**own, to=seat.choice.host, why=seat.rule, disks=disks, bytes=bytes_)
+    return msgspec.structs.replace(move, to=seat.choice.host, why=seat.rule, disks=disks, bytes=bytes_)
 
 
 def _bytes(server: Server) -> int:
@@ -296,12 +299,10 @@ def _proof(state: HostState) -> Proof:
     return Proof(proven_by=state.proven_by, sentence=state.sentence)
 
 
-def planned_hosts(params: Mapping[str, Any]) -> list[str]:
-    """The hosts that an operation is about."""
-    return list(params.get("hosts") or [params["host"]])
+class _Result(msgspec.Struct):
+    plan: HostPlan = NO_PLAN
 
 
-def plan_from(document: str | None) -> dict[str, Any]:
-    """Return the plan from the result of the step that made it."""
-    found: dict[str, Any] = from_json(document, {}).get("plan") or {}
-    return found
+def plan_from(document: str | None) -> HostPlan:
+    """Return the plan from the result of the step that made it; an empty one if there is none yet."""
+    return NO_PLAN if document is None else msgspec.json.decode(document, type=_Result).plan

@@ -3,25 +3,24 @@ stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from kilonova.domain.bulk import MIGRATE, HostPlan
+import msgspec
+
+from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
+from kilonova.domain.params import HostsParams
 from kilonova.engine.core import Engine
-from kilonova.operations.steps.bulk import child_params
 from kilonova.operations.whole_hosts.drain_plan import plan_drain
 from kilonova.operations.whole_hosts.plan import Ground, plan_evacuation
-from kilonova.operations.whole_hosts.requests import CHECKS, by_cell
+from kilonova.operations.whole_hosts.requests import CHECKS, Bulk, by_cell
 from kilonova.operations.whole_hosts.return_plan import plan_return
 from kilonova.world import Store, Tx
 
 
-async def rehearse_host(
-    engine: Engine, kind: str, hosts: Sequence[str], params: Mapping[str, Any], cause: Cause
-) -> HostPlan:
+async def rehearse_host(engine: Engine, kind: str, hosts: Sequence[str], bulk: Bulk, cause: Cause) -> HostPlan:
     """Raises `Refused` exactly when the real request would be refused."""
-    plans = []
+    plans, params = [], HostsParams(hosts=[*hosts], **msgspec.structs.asdict(bulk))
     for journal, names in await by_cell(engine, hosts):
 
         async def body(tx: Tx, names: list[str] = names) -> None:
@@ -38,12 +37,12 @@ def _ground(engine: Engine, journal: Store, cause: Cause) -> Ground:
     return Ground(journal, stores.control, stores.placement, engine.scheduler, engine.limits, cause)
 
 
-async def _plan(ground: Ground, kind: str, names: Sequence[str], params: Mapping[str, Any]) -> HostPlan:
+async def _plan(ground: Ground, kind: str, names: Sequence[str], params: HostsParams) -> HostPlan:
     if kind == "drain_host":
-        return await plan_drain(ground, names, params.get("by", MIGRATE))
+        return await plan_drain(ground, names, params.by)
     if kind == "return_host":
         return await plan_return(ground, names, opened=names)
-    return await plan_evacuation(ground, names, child_params(params))
+    return await plan_evacuation(ground, names, params.accept_unfenced)
 
 
 def _joined(plans: Sequence[HostPlan]) -> HostPlan:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -11,15 +10,14 @@ from kilonova.domain.bulk import MIGRATE, SKIP
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.host import HostState
-from kilonova.domain.server import from_json
+from kilonova.domain.params import HostsParams
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, claim_key, known_key, remember_key, store_operation
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
 from kilonova.engine.submit import fresh
 from kilonova.hosts.states import find_host
 from kilonova.operations.steps.former_host import require_proof
-from kilonova.operations.whole_hosts.drain_host import note_drained
-from kilonova.operations.whole_hosts.plan import planned_hosts
+from kilonova.operations.whole_hosts.drain_host import DrainHost, note_drained
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
@@ -38,15 +36,15 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = MIGRATE  # one of domain.bulk.DRAIN_BY
 
 
-Check = Callable[[Engine, Tx, Sequence[str], Mapping[str, Any]], Awaitable[None]]
+Check = Callable[[Engine, Tx, Sequence[str], HostsParams], Awaitable[None]]
 
 
-async def require_dead_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: Mapping[str, Any]) -> None:
+async def require_dead_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: HostsParams) -> None:
     for host in hosts:
-        require_proof(await require_dead(engine, tx, host), params)
+        require_proof(await require_dead(engine, tx, host), params.accept_unfenced)
 
 
-async def require_living_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: Mapping[str, Any]) -> None:
+async def require_living_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: HostsParams) -> None:
     """The servers of a dead host cannot be moved away from it, nor home."""
     states = await judge_all(tx, engine.limits.service_down_time)
     for host in hosts:
@@ -56,7 +54,7 @@ async def require_living_all(engine: Engine, tx: Tx, hosts: Sequence[str], param
             raise Refused("host_down", f"{states[host].sentence}. Evacuate it if it is dead")
 
 
-async def require_openable_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: Mapping[str, Any]) -> None:
+async def require_openable_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: HostsParams) -> None:
     """A drain is ended by the return; what an administrator disabled, an administrator enables."""
     await require_living_all(engine, tx, hosts, params)
     for host in hosts:
@@ -109,13 +107,13 @@ async def _ask(
     async def prepare(tx: Tx, op: Op) -> None:
         await CHECKS[kind](engine, tx, names, params)
         if kind == "drain_host":
-            await note_drained(tx, op, names)
+            await note_drained(tx, op.facts(DrainHost()), names)
 
     return await accept_for_hosts(engine, journal, ask, names, prepare)
 
 
-def _params(names: Sequence[str], bulk: Bulk) -> dict[str, Any]:
-    return {"hosts": [*names], **msgspec.to_builtins(bulk), "accept_unfenced": bulk.accept_unfenced}
+def _params(names: Sequence[str], bulk: Bulk) -> HostsParams:
+    return HostsParams(hosts=[*names], **msgspec.structs.asdict(bulk))
 
 
 async def evacuate_host(
@@ -176,10 +174,6 @@ async def by_cell(engine: Engine, hosts: Sequence[str]) -> list[tuple[Store, lis
     return [found[name] for name in sorted(found)]
 
 
-async def accept_for_host(engine: Engine, journal: Store, ask: Ask, prepare: Prepare) -> Accepted:
-    return await accept_for_hosts(engine, journal, ask, [ask.params["host"]], prepare)
-
-
 async def accept_for_hosts(
     engine: Engine, journal: Store, ask: Ask, names: Sequence[str], prepare: Prepare
 ) -> Accepted:
@@ -225,7 +219,7 @@ async def _running_for(tx: Tx, kind: str, hosts: Sequence[str]) -> str | None:
     """The operation of this kind that is about all these hosts now; there are never many of them."""
     for other in (kind, *EXCLUDED_BY.get(kind, ())):
         for row in await rows.fetch_all(tx, operations, kind=other, live=1):
-            taken = set(planned_hosts(from_json(row["params"], {}))) & set(hosts)
+            taken = set(msgspec.json.decode(row["params"], type=HostsParams).names) & set(hosts)
             if taken == set(hosts) and other == kind:
                 return str(row["id"])
             if taken:

@@ -9,11 +9,12 @@ Cancelled, it begins no more children, and those that were begun end; the hosts 
 from __future__ import annotations
 
 from kilonova.domain.errors import Failed, NotYet
-from kilonova.engine.context import Context
-from kilonova.engine.model import CONTROL, FOREVER, Facts, Operation, Step
-from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, with_misfits_judged
+from kilonova.domain.params import HostsParams
+from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
+from kilonova.operations.facts import HostsFacts
+from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, HostsContext, note_plan
 from kilonova.operations.whole_hosts.drain_host import open_again, records_of
-from kilonova.operations.whole_hosts.plan import ground_of, planned_hosts
+from kilonova.operations.whole_hosts.plan import ground_of
 from kilonova.operations.whole_hosts.return_plan import plan_return
 from kilonova.placement.inventories import is_accepting
 from kilonova.store.hosts import judge_all
@@ -23,13 +24,12 @@ LOOKED_AT_AGAIN = 1.0  # seconds
 LONGEST_RETURN = 600.0  # seconds that a host may take to register and pay its debts
 
 
-async def open_hosts(ctx: Context) -> Facts:
+async def open_hosts(ctx: HostsContext) -> None:
     open_again(ctx, [row["name"] for row in await records_of(ctx) if row["draining"]])
-    return {}
 
 
-async def await_open(ctx: Context) -> Facts:
-    names = planned_hosts(ctx.params)
+async def await_open(ctx: HostsContext) -> None:
+    names = ctx.params.names
 
     async def body(tx: Tx) -> tuple[float, list[str]]:
         states = await judge_all(tx, ctx.limits.service_down_time)
@@ -44,14 +44,15 @@ async def await_open(ctx: Context) -> Facts:
         raise Failed("host_closed", f"it is not open after {LONGEST_RETURN:.0f} s: {closed[0]}", final=True)
     if closed:
         raise NotYet(f"its hosts to be open: {closed[0]}", LOOKED_AT_AGAIN)
-    return {}
 
 
-async def plan_moves(ctx: Context) -> Facts:
-    return with_misfits_judged(await plan_return(ground_of(ctx), planned_hosts(ctx.params)), ctx.params)
+async def plan_moves(ctx: HostsContext) -> None:
+    note_plan(ctx, await plan_return(ground_of(ctx), ctx.params.names))
 
 
-class ReturnHost(Operation):
+class ReturnHost(Operation[HostsFacts, HostsParams]):
+    facts_type = HostsFacts
+    params_type = HostsParams
     name = "return_host"
     safe_words = "The hosts could not be returned."
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import select
 
 from kilonova.domain.bulk import HostPlan, PlannedMove
+from kilonova.domain.params import MoveParams, Params
 from kilonova.domain.server import Server
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.start import Start
@@ -60,7 +61,7 @@ _STOPPED_HERE = Sql(
 async def plan_return(ground: Ground, names: Sequence[str], opened: Sequence[str] = ()) -> HostPlan:
     """`opened`: those of the hosts that are closed now, and will be open."""
     homes, others = await _leavers(ground, names)
-    found = await read_servers(ground, names, Relocate(), {"child": True}, only=sorted(homes))
+    found = await read_servers(ground, names, Relocate(), MoveParams(child=True), only=sorted(homes))
     seated = await seat_all(
         ground, [one for one in found.servers if one.id in homes], excluded={}, homes=homes, opened=opened
     )
@@ -116,7 +117,7 @@ async def _starts(ground: Ground, names: Sequence[str], found: CellReport) -> li
         return [row["server_id"] for row in await tx.all(_STOPPED_HERE, hosts=[*names])]
 
     ids = sorted(await ground.journal.read(body))
-    stopped = await read_servers(ground, names, Start(), {}, only=ids)
+    stopped = await read_servers(ground, names, Start(), Params(), only=ids)
     found.refused |= stopped.refused
     return [_start(server) for server in _by_rank(stopped.servers)]
 

@@ -1,7 +1,7 @@
 """Allocation candidates: the providers that could satisfy a query. One search for all queries, over the snapshot.
 
-`query.py` says what can be asked, `conditions.py` which providers fulfil what is asked of one, `seats.py` which of them
-belong to which tree, `combine.py` puts them together tree by tree, `search.py` is the whole.
+`query.py` defines queries, `conditions.py` finds the providers that fulfil the conditions on one provider, `seats.py`
+assigns them to trees, `combine.py` combines them tree by tree, `search.py` runs the whole search.
 """
 
 from kilonova.placement.candidates.combine import Candidate

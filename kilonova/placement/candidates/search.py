@@ -66,7 +66,7 @@ def find(snapshot: PlacementSnapshot, query: CandidateQuery, options: Options, c
 
 
 def standing_alone(snapshot: PlacementSnapshot, query: CandidateQuery) -> Bools:
-    """Return the places of providers without a tree that fit, compared with their own numbers all at once."""
+    """Return the providers for which their own numbers alone decide, so that all are judged at once."""
     if len(query.groups) == 1 and not query.groups[0].suffix:
         return _standing_alone(snapshot, query.groups[0])
     return np.zeros(snapshot.rows, dtype=np.bool_)

@@ -31,7 +31,7 @@ class ComputeCapabilitiesFilter(Filter):
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
         passed: Bools | None = None
         for _, path, condition in _capabilities(request):
-            mask = attributes.judged(field, path, partial(matches, asked=condition))
+            mask = attributes.judged(field, path, partial(matches, condition=condition))
             passed = mask if passed is None else passed & mask
         return passed
 
@@ -109,7 +109,7 @@ def _has_version(version: int, conditions: str) -> bool:
         match = CONDITION.match(condition.strip())
         if match is None:
             return False
-        numbers = [int(word) for word in match[2].split(".")[:3] if word]
+        numbers = [int(number_text) for number_text in match[2].split(".")[:3] if number_text]
         wanted = sum(number * scale for number, scale in zip(numbers, (1_000_000, 1_000, 1), strict=False))
         if not _COMPARED[match[1] or "=="](version, wanted):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kilonova.domain.hardware import HardwareWish, fit, lacking_devices
+from kilonova.domain.hardware import HardwareRequest, fit, lacking_devices
 from kilonova.placement.snapshot import Bools
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters.base import Filter
@@ -18,15 +18,15 @@ class PciPassthroughFilter(Filter):
     name = "PciPassthroughFilter"
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
-        if request.wish is None or not request.wish.devices:
+        if request.hardware is None or not request.hardware.devices:
             return None
-        why_not = field.hosts.hardware.judging(devices_missing, request.wish)
+        why_not = field.hosts.hardware.judging(devices_missing, request.hardware)
         return np.array([why_not(name) is None for name in field.names], dtype=np.bool_)
 
     def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
-        if request.wish is None or not request.wish.devices:
+        if request.hardware is None or not request.hardware.devices:
             return "no PCI devices are asked for"
-        return field.hosts.hardware.judging(devices_missing, request.wish)(field.names[at]) or "it has the devices"
+        return field.hosts.hardware.judging(devices_missing, request.hardware)(field.names[at]) or "it has the devices"
 
     def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
         return f"more free devices on {field.names[at]}, or a flavor that asks for fewer"
@@ -38,33 +38,33 @@ class NUMATopologyFilter(Filter):
     name = "NUMATopologyFilter"
 
     def passes(self, field: Field, request: ResourceRequest) -> Bools | None:
-        wish, hardware = request.wish, field.hosts.hardware
-        if wish is None or not wish.cells:
+        requested, hardware = request.hardware, field.hosts.hardware
+        if requested is None or not requested.cells:
             return None
-        passed, why_not = field.all(), hardware.judging(topology_mismatch, wish)
+        passed, why_not = field.all(), hardware.judging(topology_mismatch, requested)
         # comparing free CPUs per cell is cheap and leaves few hosts to fit
-        for rank, needed in enumerate(sorted((len(cell.dedicated) for cell in wish.cells), reverse=True)):
+        for rank, needed in enumerate(sorted((len(cell.dedicated) for cell in requested.cells), reverse=True)):
             passed &= hardware.free_in_cell(field.names, rank) >= needed
         for at in np.flatnonzero(passed):
             passed[at] = why_not(field.names[at]) is None
         return passed
 
     def sentence(self, field: Field, request: ResourceRequest, at: int) -> str:
-        if request.wish is None or not request.wish.cells:
+        if request.hardware is None or not request.hardware.cells:
             return "no NUMA topology is asked for"
-        why = field.hosts.hardware.judging(topology_mismatch, request.wish)(field.names[at])
-        return why or f"its cells take the guest's {len(request.wish.cells)}"
+        why = field.hosts.hardware.judging(topology_mismatch, request.hardware)(field.names[at])
+        return why or f"its cells take the guest's {len(request.hardware.cells)}"
 
     def remedy(self, field: Field, request: ResourceRequest, at: int) -> str | None:
         return f"room for the guest's NUMA cells on {field.names[at]}, or a flavor that asks for less of them"
 
 
-def devices_missing(facts: HardwareFacts, wish: HardwareWish) -> str | None:
+def devices_missing(facts: HardwareFacts, requested: HardwareRequest) -> str | None:
     """Say which devices the host lacks; None: it has all."""
-    return lacking_devices(wish, facts.hardware, facts.claims)
+    return lacking_devices(requested, facts.hardware, facts.claims)
 
 
-def topology_mismatch(facts: HardwareFacts, wish: HardwareWish) -> str | None:
+def topology_mismatch(facts: HardwareFacts, requested: HardwareRequest) -> str | None:
     """Say why the guest's cells do not fit; None: they do."""
-    result = fit(wish, facts.hardware, facts.claims)
+    result = fit(requested, facts.hardware, facts.claims)
     return result if isinstance(result, str) else None

@@ -47,10 +47,10 @@ def demands(
 ) -> list[Demand]:
     """Return the demands of all pre-filters that are on. `rebuilding`: only those that another image can change."""
     known = list(aggregates)
-    made = (
+    candidates = (
         prefilter.demand(request, known, settings)
         for prefilter in PREFILTERS
         if (not prefilter.option or getattr(settings.scheduler, prefilter.option))
         and (prefilter.for_rebuild or not rebuilding)
     )
-    return [demand for demand in made if demand is not None]
+    return [demand for demand in candidates if demand is not None]

@@ -36,7 +36,7 @@ copies = Table(
     Column("copy", BigInteger, nullable=False),
     Column("host", Text, nullable=False),
     Column("state", Text, nullable=False),  # making | whole | leaving
-    Column("claim", Text),  # JSON: what of the host's hardware it holds, as the host told; domain/hardware.py
+    Column("claim", Text),  # JSON: its share of the host's hardware, as the host reported; domain/hardware.py
     Column("operation_id", Text, nullable=False),
     Column("created_at", Float(53), nullable=False),
     PrimaryKeyConstraint("server_id", "copy", "host"),
@@ -126,7 +126,7 @@ faults = Table(
     Column("server_id", Text, nullable=False),
     Column("operation_id", Text, nullable=False),
     Column("code", Integer, nullable=False),
-    Column("message", Text, nullable=False),  # safe words for the owner
+    Column("message", Text, nullable=False),  # a safe text for the owner
     Column("details", Text),  # for the administrator
     Column("would_fit", Text),  # what would have fitted, for those who may know of capacity
     Column("created_at", Float(53), nullable=False),
@@ -140,7 +140,7 @@ hosts = Table(
     Column("id", Text, nullable=False),  # the service's uuid
     Column("provider_id", Text, nullable=False),  # the root provider's uuid in placement
     Column("identity", Text, nullable=False),  # hash of the agent's key, not its name
-    Column("session", Text),  # the agent process that speaks for the host now
+    Column("session", Text),  # the current agent process of the host
     Column("session_since", Float(53)),  # by the database's clock
     Column("last_seen", Float(53), nullable=False),  # by the database's clock
     Column("disabled", Integer, nullable=False),
@@ -188,7 +188,7 @@ quarantine = Table(
     Column("power", Text, nullable=False),  # as last reported: on | off | absent
     Column("whole", Integer, nullable=False),  # its disk is complete
     Column("turn", BigInteger, nullable=False),  # the highest of the server that the host has had
-    Column("action", Text),  # an operator's word: adopt | remove
+    Column("action", Text),  # an operator's decision: adopt | remove
     Column("action_by", Text),
     Column("action_at", Float(53)),
     Column("ended_at", Float(53)),  # the action was carried out; the row stays as its record

@@ -42,12 +42,12 @@ cells = Table(
     Column("name", Text, primary_key=True),
     Column("id", Text, nullable=False),
     Column("sealed_url", Text, nullable=False),  # its address, sealed; "": as configured, else the file of that name
-    Column("bus_prefix", Text, nullable=False),  # of its hosts' subjects; "": none of their own
+    Column("bus_prefix", Text, nullable=False),  # of its hosts' subjects; "": none
     Column("disabled", Integer, nullable=False),
     Column("created_at", Float(53), nullable=False),
 )
 
-lost_stores = Table(  # cells whose databases are lost, on an operator's word (law 15)
+lost_stores = Table(  # cells whose databases an operator declared lost (law 15)
     "lost_stores",
     metadata,
     Column("store_id", Text, primary_key=True),  # the one that is lost
@@ -56,7 +56,7 @@ lost_stores = Table(  # cells whose databases are lost, on an operator's word (l
     Column("era", BigInteger, nullable=False),  # with which the new one begins
     Column("reason", Text, nullable=False),
     Column("said_at", Float(53), nullable=False),
-    Column("ended_at", Float(53)),  # null: the command was cut off, and nobody uses the new one yet
+    Column("ended_at", Float(53)),  # null: the command was cut off, and the new one is not in use yet
 )
 
 host_mappings = Table(
@@ -73,7 +73,7 @@ gone_hosts = Table(  # declared gone by an operator; the record stays, and a hos
     Column("identity", Text, nullable=False),  # hash of the agent's key; "": it never registered
     Column("host", Text, nullable=False),
     Column("cell", Text, nullable=False),
-    Column("user_id", Text, nullable=False),  # who said so
+    Column("user_id", Text, nullable=False),  # who did it
     Column("reason", Text, nullable=False),
     Column("proof", Text, nullable=False),  # why it counted as dead
     Column("said_at", Float(53), nullable=False),

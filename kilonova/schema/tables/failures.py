@@ -14,11 +14,11 @@ host_failures = Table(
     Column("evidence", Text, nullable=False),  # why the host counted as dead
     Column("state", Text, nullable=False),  # one of domain.failure_watch.FAILURE_STATES
     Column("sentence", Text, nullable=False),
-    Column("proof", Text, nullable=False),  # what the fence said, or that the host was declared down
+    Column("proof", Text, nullable=False),  # the fence's output, or that the host was declared down
     Column("fenced_at", Float(53)),  # when the command last ended, however it did
     Column("operation_id", Text),
     Column("attempts", Integer, nullable=False),  # of fencing, then of evacuating
-    Column("worker", Text),  # who does the next thing about it now
+    Column("worker", Text),  # the watcher that acts on it now
     Column("taken_until", Float(53)),
     Column("created_at", Float(53), nullable=False),
     Column("changed_at", Float(53), nullable=False),
@@ -30,8 +30,8 @@ Index("host_failures_newest", host_failures.c.created_at)
 failure_watch = Table(
     "failure_watch",
     metadata,
-    Column("id", Integer, primary_key=True),  # 1: there is one row, while somebody has disarmed it
-    Column("until", Float(53)),  # null: until somebody arms it
+    Column("id", Integer, primary_key=True),  # 1: there is one row, while it is disarmed
+    Column("until", Float(53)),  # null: until it is armed
     Column("reason", Text, nullable=False),
     Column("user_id", Text, nullable=False),
     Column("said_at", Float(53), nullable=False),

@@ -1,4 +1,4 @@
-"""Flavors: sizes that servers may have. A server keeps a copy of its own, so a deleted row is really gone."""
+"""Flavors: sizes that servers may have. A server has its own copy, so a deleted row is really gone."""
 
 from sqlalchemy import Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
 
@@ -35,6 +35,6 @@ Index("flavor_projects_project", flavor_projects.c.project_id)
 flavor_seeds = Table(
     "flavor_seeds",
     metadata,
-    Column("name", Text, primary_key=True),  # made once: one that was deleted does not come back
+    Column("name", Text, primary_key=True),  # created once: one that was deleted does not come back
     Column("created_at", Float(53), nullable=False),
 )

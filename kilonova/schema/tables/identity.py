@@ -12,7 +12,7 @@ identity_state = Table(
     metadata,
     Column("id", Integer, primary_key=True),  # always 1
     Column("version", BigInteger, nullable=False),  # raised by every write; its row is locked first, so writers queue
-    Column("seeded_at", Float(53)),  # null: the first cloud is not made yet
+    Column("seeded_at", Float(53)),  # null: the first cloud is not seeded yet
 )
 
 projects = Table(
@@ -27,7 +27,7 @@ projects = Table(
     Column("enabled", Integer, nullable=False),
     Column("tags", Text, nullable=False),  # JSON
     Column("options", Text, nullable=False),  # JSON
-    Column("extra", Text, nullable=False),  # JSON: what else the client wants kept
+    Column("extra", Text, nullable=False),  # JSON: the client's other attributes
     Column("tokens_from", Float(53), nullable=False),  # earlier tokens are void: it was disabled then
 )
 Index("projects_name", projects.c.domain_id, projects.c.name, unique=True)
@@ -42,7 +42,7 @@ users = Table(
     Column("description", Text),
     Column("enabled", Integer, nullable=False),
     Column("default_project_id", Text),
-    Column("password", Text),  # argon2; null: nobody can log in as this user
+    Column("password", Text),  # argon2; null: this user cannot log in
     Column("options", Text, nullable=False),  # JSON
     Column("extra", Text, nullable=False),  # JSON: email and the like
     Column("tokens_from", Float(53), nullable=False),  # earlier tokens are void: disabled, or another password since

@@ -11,7 +11,7 @@ images = Table(
     Column("name", Text),
     Column("status", Text, nullable=False),
     Column("visibility", Text, nullable=False),
-    Column("owner", Text),  # a project; null: nobody's
+    Column("owner", Text),  # a project; null: no owner
     Column("protected", Integer, nullable=False),
     Column("hidden", Integer, nullable=False),
     Column("min_disk", BigInteger, nullable=False),  # GB
@@ -74,7 +74,7 @@ image_files_to_remove = Table(
     Column("file", Text, primary_key=True),
 )
 
-# Bytes that a project may have, where an administrator said so; the row is also the lock of those who count.
+# The limit of a project's bytes, if an administrator set one; the row is also the lock for counting.
 image_limits = Table(
     "image_limits",
     metadata,

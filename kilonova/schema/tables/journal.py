@@ -28,7 +28,7 @@ operations = Table(
     Column("course", Text, nullable=False),  # JSON: engine/course.py, incl. the undo stack
     Column("committed", Integer, nullable=False),  # the point of no return was taken (law 8)
     Column("params", Text, nullable=False),
-    Column("facts", Text, nullable=False),  # what the steps found out
+    Column("facts", Text, nullable=False),  # results of the steps
     Column("cause", Text, nullable=False),
     Column("request_id", Text, nullable=False),
     Column("project_id", Text),

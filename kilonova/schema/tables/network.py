@@ -7,7 +7,7 @@ metadata = MetaData()
 
 
 def _standard() -> list[Column[object]]:
-    """What all nouns have."""
+    """Return the columns of all nouns."""
     return [
         Column("id", Text, primary_key=True),
         Column("project_id", Text, nullable=False),
@@ -85,7 +85,7 @@ ports = Table(
     Column("vif_type", Text, nullable=False),
     Column("vif_details", Text, nullable=False),  # JSON
     Column("slot", Integer, nullable=False),  # which of the server's ports it is; -1: of no server
-    Column("made_here", Integer, nullable=False),  # made for the server, so it goes with it
+    Column("made_here", Integer, nullable=False),  # created for the server, so it is deleted with it
     Column("tag", Text, nullable=False),  # of the device in the server
 )
 Index("ports_network_mac", ports.c.network_id, ports.c.mac, unique=True)
@@ -104,7 +104,7 @@ hosts = Table(
 )
 
 # Servers whose ports changed here after an operation wrote them into the server's own row (servers.network_info). That
-# row is out of date then, and whoever shows the server looks at its ports instead. Gone when the ports are released.
+# row is out of date then, and views of the server read its ports instead. Gone when the ports are released.
 changed_ports = Table(
     "changed_ports",
     metadata,
@@ -185,7 +185,7 @@ floating_ips = Table(
     Column("network_id", Text, nullable=False),
     Column("address", Text, nullable=False),
     Column("own_port_id", Text, nullable=False),  # the port on the external network that holds the address
-    Column("port_id", Text, nullable=False),  # whose fixed address it stands for
+    Column("port_id", Text, nullable=False),  # whose fixed address it maps to
     Column("fixed_address", Text, nullable=False),
     Column("router_id", Text, nullable=False),
     Column("status", Text, nullable=False),

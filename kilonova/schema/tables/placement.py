@@ -30,7 +30,7 @@ resource_providers = Table(
     Column("root_id", Integer),
     Column("parent_id", Integer),
     Column("accepting", Integer, nullable=False),  # false before drain, disable or return begins; checked by the claim
-    Column("registration", BigInteger),  # of its host, the newest that said so; null: none
+    Column("registration", BigInteger),  # of its host, the newest that reported it; null: none
     Column("mark", BigInteger, nullable=False),  # see Tx.watermark
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53), nullable=False),
@@ -41,7 +41,7 @@ Index("resource_providers_mark", resource_providers.c.mark)
 removed_providers = Table(
     "removed_providers",
     metadata,
-    Column("uuid", Text, primary_key=True),  # "": records up to its mark are gone, whoever is older reads all anew
+    Column("uuid", Text, primary_key=True),  # "": records up to its mark are gone, older readers load all again
     Column("mark", BigInteger, nullable=False),  # a snapshot that is older has still to drop it
 )
 Index("removed_providers_mark", removed_providers.c.mark)
@@ -143,7 +143,7 @@ claim_fence = Table(
     Column("server_id", Text, primary_key=True),
     Column("turn", BigInteger, nullable=False),
     Column("ordinal", Integer, nullable=False),
-    Column("outcome", Text, nullable=False),  # JSON, returned as it is to whoever asks again
+    Column("outcome", Text, nullable=False),  # JSON, returned unchanged to a repeated request
 )
 
 ledger = Table(
@@ -156,7 +156,7 @@ ledger = Table(
     Column("verb", Text, nullable=False),
     Column("turn", BigInteger),  # of the step that wrote; null: no step did
     Column("ordinal", Integer),
-    Column("who", Text, nullable=False),  # who asked, when no step did
+    Column("who", Text, nullable=False),  # the user, if no step did it
     Column("holds", Text, nullable=False),  # JSON: [provider, class, holder, amount], all that is held from then on
 )
 Index("ledger_server", ledger.c.server_id, ledger.c.id)

@@ -1,5 +1,5 @@
-"""Limits that an administrator has set (for a project, for one user in it, and for everybody by default), and what is
-used of them."""
+"""Limits that an administrator has set (for a project, for one user in it, and by default for all), and their
+use."""
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, PrimaryKeyConstraint, Table, Text
 

@@ -12,7 +12,7 @@ server_groups = Table(
     Column("user_id", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("policy", Text, nullable=False),
-    Column("max_server_per_host", Integer),  # null: not said, which means 1
+    Column("max_server_per_host", Integer),  # null: not set, which means 1
     Column("created_at", Float(53), nullable=False),
 )
 Index("server_groups_project", server_groups.c.project_id)

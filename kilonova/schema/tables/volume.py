@@ -24,16 +24,16 @@ volumes = Table(
     Column("zone", Text, nullable=False),
     Column("bootable", Integer, nullable=False),
     Column("multiattach", Integer, nullable=False),
-    Column("readonly", Integer),  # null: nobody ever said
+    Column("readonly", Integer),  # null: never set
     Column("migration_status", Text),
-    Column("snapshot_id", Text),  # what it was made from
+    Column("snapshot_id", Text),  # its source
     Column("source_id", Text),
     Column("image_id", Text),
     Column("marker", Text, nullable=False),  # what a simulated guest finds on it
-    Column("backend", Text, nullable=False),  # whose folder has its file
-    Column("made_for", Text),  # the server that it was made for, and for which of its disks
+    Column("backend", Text, nullable=False),  # the backend that has its file
+    Column("made_for", Text),  # the server that it was created for, and for which of its disks
     Column("made_slot", Integer),
-    Column("goes_with_server", Integer, nullable=False),  # the one it was made for
+    Column("goes_with_server", Integer, nullable=False),  # the one it was created for
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53)),
 )
@@ -95,8 +95,8 @@ attachments = Table(
     Column("host", Text),  # where it is connected
     Column("device", Text),
     Column("connector", Text, nullable=False),  # JSON
-    Column("connected_at", Float(53)),  # a part of its secret: connected anew, it has another
-    Column("turn", Integer, nullable=False),  # of the server's operation that made it; 0: a client did
+    Column("connected_at", Float(53)),  # a part of its secret: connected again, it has another
+    Column("turn", Integer, nullable=False),  # of the server's operation that created it; 0: a client did
     Column("ordinal", Integer, nullable=False),
     Column("goes_with_server", Integer, nullable=False),  # the volume does, when the server is deleted
     Column("created_at", Float(53), nullable=False),
@@ -150,7 +150,7 @@ volume_seeds = Table(
     Column("created_at", Float(53), nullable=False),
 )
 
-# What a project uses, written with what it uses; of one type, and (type_id empty) of all.
+# The use of a project, written together with its rows; of one type, and (type_id empty) of all.
 volume_usage = Table(
     "volume_usage",
     metadata,
@@ -179,7 +179,7 @@ volume_class_limits = Table(
     PrimaryKeyConstraint("class_name", "resource"),
 )
 
-# Who keeps files: one per data directory.
+# The keepers of files: one per data directory.
 volume_backends = Table(
     "volume_backends",
     metadata,

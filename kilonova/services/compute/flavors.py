@@ -13,7 +13,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor, from_json, to_json
 from kilonova.records.access import USABLE, AccessList, viewer_of
 from kilonova.records.kinds import Kind, Order
-from kilonova.records.query import ALL, Query, find, look_up
+from kilonova.records.query import ALL, ListQuery, find, look_up
 from kilonova.schema.tables.flavors import flavor_projects, flavor_seeds, flavors
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -116,7 +116,7 @@ class Flavors:
 
         return await self._control.read(body, few=True)
 
-    async def list_(self, caller: Caller, query: Query = ALL) -> list[FlavorRecord]:
+    async def list_(self, caller: Caller, query: ListQuery = ALL) -> list[FlavorRecord]:
         """Return the flavors that the caller may see; an administrator sees all."""
 
         async def body(tx: Tx) -> Sequence[Row]:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import VIEWER, Kind, Order
-from kilonova.records.query import ALL, Query, find
+from kilonova.records.query import ALL, ListQuery, find
 from kilonova.schema.tables.keypairs import keypairs
 from kilonova.services.compute.keys import SSH, Pair, fingerprint_of, make_pair
 from kilonova.store import rows
@@ -90,7 +90,7 @@ class Keypairs:
             raise _unknown(user_id, name)
         return _keypair(row)
 
-    async def list(self, user_id: str, query: Query = ALL) -> Sequence[Keypair]:
+    async def list(self, user_id: str, query: ListQuery = ALL) -> Sequence[Keypair]:
         """Return the key pairs by name; the marker is a name."""
 
         async def body(tx: Tx) -> Sequence[Row]:

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, func, select
 
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import Kind, Order
-from kilonova.records.query import ALL, Query, find
+from kilonova.records.query import ALL, ListQuery, find
 from kilonova.schema.tables.server_groups import server_group_members, server_groups
 from kilonova.store import rows
 from kilonova.store.quota_locks import lock_project_quota
@@ -106,7 +106,7 @@ class ServerGroups:
 
         return await self._control.read(body, few=True)
 
-    async def list(self, viewer: str | None, query: Query = ALL) -> Sequence[ServerGroup]:
+    async def list(self, viewer: str | None, query: ListQuery = ALL) -> Sequence[ServerGroup]:
         """List the groups of a project, or of all, oldest first."""
 
         async def body(tx: Tx) -> Sequence[ServerGroup]:

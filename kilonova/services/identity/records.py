@@ -15,7 +15,7 @@ from sqlalchemy import Table, select, update
 
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import FLAG, JSON, Form, Kind
-from kilonova.records.query import ALL, EQUAL, Condition, Query, find
+from kilonova.records.query import ALL, EQUAL, Condition, ListQuery, find
 from kilonova.schema.tables.identity import identity_state
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -98,7 +98,7 @@ class IdentityRecords:
         row = await self.read(body)
         return None if row is None else kind.view(row)
 
-    async def page(self, kind: RecordKind, by: Mapping[str, Any], page: Query = ALL) -> list[Record]:
+    async def page(self, kind: RecordKind, by: Mapping[str, Any], page: ListQuery = ALL) -> list[Record]:
         """Return the records with these values, sorted by id."""
         conditions = tuple(Condition(name, EQUAL, value) for name, value in by.items())
 

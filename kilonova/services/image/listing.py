@@ -9,7 +9,7 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.records import query
 from kilonova.records.kinds import Kind, Order
-from kilonova.records.query import EQUAL, Condition, Query
+from kilonova.records.query import EQUAL, Condition, ListQuery
 from kilonova.schema.tables.image import image_members, image_properties, image_tags, images
 from kilonova.services.image.image import COMMUNITY, MOST_SHOWN, PUBLIC, SHARED, Image
 from kilonova.services.image.records import IMAGE_ROW, IS_MEMBER, with_details
@@ -75,6 +75,6 @@ def scope(caller: Caller, visibility: str = "", member_status: str = "accepted")
     return tuple(conditions)
 
 
-async def list_images(tx: Tx, caller: Caller, wanted: Query) -> list[Image]:
+async def list_images(tx: Tx, caller: Caller, wanted: ListQuery) -> list[Image]:
     viewer = None if caller.is_admin else caller.project_id
     return await with_details(tx, await query.find(tx, IMAGE, viewer, wanted, project=caller.project_id))

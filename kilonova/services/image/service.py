@@ -10,7 +10,7 @@ import msgspec
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.records.query import Query
+from kilonova.records.query import ListQuery
 from kilonova.services.image import listing, seeds
 from kilonova.services.image.files import ImageFiles, Runs
 from kilonova.services.image.image import Image, no_such_image
@@ -66,7 +66,7 @@ class Images:
 
         return await self._control.read(body, few=True)
 
-    async def list_(self, caller: Caller, wanted: Query) -> list[Image]:
+    async def list_(self, caller: Caller, wanted: ListQuery) -> list[Image]:
         async def body(tx: Tx) -> list[Image]:
             return await listing.list_images(tx, caller, wanted)
 

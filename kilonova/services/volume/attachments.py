@@ -7,7 +7,7 @@ from typing import Any
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.records.query import Query, find
+from kilonova.records.query import ListQuery, find
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attaching
@@ -45,7 +45,7 @@ class Attachments:
 
         return await self._context.control.read(body, few=True)
 
-    async def list_(self, viewer: str | None, wanted: Query) -> list[Both]:
+    async def list_(self, viewer: str | None, wanted: ListQuery) -> list[Both]:
         async def body(tx: Tx) -> list[Both]:
             found = [attachment_of(row) for row in await find(tx, ATTACHMENT, viewer, wanted)]
             of = await fetch_volumes(tx, (one.volume_id for one in found))

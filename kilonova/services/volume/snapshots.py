@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller
-from kilonova.records.query import Query, count, find
+from kilonova.records.query import ListQuery, count, find
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume.context import (
     VolumeContext,
@@ -45,7 +45,9 @@ class Snapshots:
 
         return await self._context.control.read(body, few=True)
 
-    async def list_(self, viewer: str | None, wanted: Query, *, counted: bool = False) -> tuple[list[Snapshot], int]:
+    async def list_(
+        self, viewer: str | None, wanted: ListQuery, *, counted: bool = False
+    ) -> tuple[list[Snapshot], int]:
         """Do as `VolumeRecords.list_`."""
 
         async def body(tx: Tx) -> tuple[list[Snapshot], int]:

@@ -12,7 +12,7 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.records.access import USABLE, AccessList, viewer_of
 from kilonova.records.kinds import Kind
-from kilonova.records.query import Query, find
+from kilonova.records.query import ListQuery, find
 from kilonova.schema.tables.volume import (
     volume_default_types,
     volume_seeds,
@@ -91,7 +91,7 @@ class Types:
             raise Refused("default_type_missing", text)
         return _type(found[0])
 
-    async def list_(self, caller: Caller, wanted: Query) -> list[VolumeType]:
+    async def list_(self, caller: Caller, wanted: ListQuery) -> list[VolumeType]:
         """Return the types that the caller may see."""
 
         async def body(tx: Tx) -> list[VolumeType]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller
-from kilonova.records.query import Query, count, find
+from kilonova.records.query import ListQuery, count, find
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
 from kilonova.services.volume.context import VolumeContext, change_volume, snapshot_work, visible_volume
@@ -46,7 +46,7 @@ class VolumeRecords:
 
         return await self._context.control.read(body, few=True)
 
-    async def list_(self, viewer: str | None, wanted: Query, *, counted: bool = False) -> tuple[list[Volume], int]:
+    async def list_(self, viewer: str | None, wanted: ListQuery, *, counted: bool = False) -> tuple[list[Volume], int]:
         """Return a page, and the number on all pages if it is `counted`. `viewer`: a project; None: of all."""
 
         async def body(tx: Tx) -> tuple[list[Volume], int]:

@@ -13,6 +13,7 @@ from kilonova.domain.details import Details
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.failure_watch import WatchRules
 from kilonova.domain.server import Flavor
+from kilonova.domain.volume import WantedVolume
 from kilonova.engine.abandon import abandon
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
@@ -78,7 +79,9 @@ def new_server(cloud: SimCloud, number: int = 1) -> NewServer:
         flavor=PINNED if cloud.shape.offer.dedicated else SMALL,
         image="img",
         networks=cloud.laid.wanted(1, cloud.laid.ports) if cloud.laid.network else [],
-        volumes=[_boot(cloud), {"volume_id": cloud.stock.volumes[0], "device": "/dev/vdb"}] if _boots(cloud) else [],
+        volumes=[_boot(cloud), WantedVolume(volume_id=cloud.stock.volumes[0], device="/dev/vdb")]
+        if _boots(cloud)
+        else [],
         group=group,
         details=Details(scheduler_hints={"group": [group]} if group else {}),
     )
@@ -86,12 +89,12 @@ def new_server(cloud: SimCloud, number: int = 1) -> NewServer:
 
 def _one_of_many(cloud: SimCloud, number: int) -> NewServer:
     """As above; what there is only once, none of them gets."""
-    data = {"size": 1, "device": "/dev/vdb", "delete_on_termination": True}
-    fields: dict[str, Any] = {
-        "networks": cloud.laid.wanted(1) if cloud.laid.network else [],
-        "volumes": [_boot(cloud), data] if _boots(cloud) else [],
-    }
-    new: NewServer = msgspec.structs.replace(new_server(cloud, number), **fields)
+    data = WantedVolume(size=1, device="/dev/vdb", delete_on_termination=True)
+    new: NewServer = msgspec.structs.replace(
+        new_server(cloud, number),
+        networks=cloud.laid.wanted(1) if cloud.laid.network else [],
+        volumes=[_boot(cloud), data] if _boots(cloud) else [],
+    )
     return new
 
 
@@ -99,13 +102,8 @@ def _boots(cloud: SimCloud) -> bool:
     return bool(cloud.stock.snapshot)
 
 
-def _boot(cloud: SimCloud) -> dict[str, Any]:
-    return {
-        "snapshot_id": cloud.stock.snapshot,
-        "is_root": True,
-        "device": "/dev/vda",
-        "delete_on_termination": True,
-    }
+def _boot(cloud: SimCloud) -> WantedVolume:
+    return WantedVolume(snapshot_id=cloud.stock.snapshot, is_root=True, device="/dev/vda", delete_on_termination=True)
 
 
 def full(cloud: SimCloud) -> None:

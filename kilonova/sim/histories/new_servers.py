@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor
+from kilonova.domain.volume import WantedVolume
 from kilonova.operations.create.accept import NewServer
 from kilonova.sim.histories.acts import WIDE as WIDE_SERVER
 from kilonova.sim.histories.acts import WIDE_EVERY, Act
@@ -50,7 +49,7 @@ def other_flavor(number: int) -> Flavor:
     return OTHERS[number % len(OTHERS)]
 
 
-def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[dict[str, Any]]:
+def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[WantedVolume]:
     """See acts.VOLUMES."""
     if not cloud.stock.volumes:
         return []
@@ -58,13 +57,15 @@ def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[dict[str, Any]]:
     return [_wanted(cloud, word, device=f"/dev/vd{'abcdef'[n + 1]}") for n, word in enumerate(words)]
 
 
-def _wanted(cloud: SimCloud, word: str, device: str) -> dict[str, Any]:
-    goes = {"delete_on_termination": word.endswith("!")}
+def _wanted(cloud: SimCloud, word: str, device: str) -> WantedVolume:
+    goes = word.endswith("!")
     if there := volume_named(cloud, word):
-        return {"volume_id": there, "device": device, **goes}
+        return WantedVolume(volume_id=there, device=device, delete_on_termination=goes)
     if word.startswith("boot"):
-        return {"snapshot_id": cloud.stock.snapshot, "is_root": True, "device": "/dev/vda", **goes}
-    return {"size": 1, "device": device, **goes}
+        return WantedVolume(
+            snapshot_id=cloud.stock.snapshot, is_root=True, device="/dev/vda", delete_on_termination=goes
+        )
+    return WantedVolume(size=1, device=device, delete_on_termination=goes)
 
 
 def volume_named(cloud: SimCloud, word: str) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Refused
+from kilonova.domain.json import JsonObject
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.cancel import cancel
@@ -36,15 +37,15 @@ async def _cancel(engine: Engine, journal: Store, operation: str, cause: Cause) 
     await cancel(engine, journal, operation, cause.user_id)
 
 
-def _rebuild_params(act: Act, number: int) -> dict[str, Any]:
+def _rebuild_params(act: Act, number: int) -> JsonObject:
     if act.word == "refused":
         return {"image": f"img{number}", "image_properties": {"hw_architecture": "aarch64"}}
     return {"image": "img" if act.word == "first" else f"img{number}"}
 
 
-def _evacuate_params(act: Act) -> dict[str, Any]:
+def _evacuate_params(act: Act) -> JsonObject:
     """`shared` and `local` are what a request says of the storage, right or wrong."""
-    params: dict[str, Any] = {"host": act.who} if act.who else {}
+    params: JsonObject = {"host": act.who} if act.who else {}
     if act.word in ("shared", "local"):
         return {**params, "shared": act.word == "shared"}
     return {**params, act.word: True} if act.word and (act.who or act.word != "forced") else params
@@ -107,13 +108,13 @@ class HistoryPlayer:
 
         self._send(act, send)
 
-    def _snapshot(self, server: str) -> tuple[str, dict[str, Any]]:
+    def _snapshot(self, server: str) -> tuple[str, JsonObject]:
         self.images += 1
         image = f"1a6e0000-0000-4000-8000-{self.images:012d}"
         kind = "snapshot_volumes" if server in self.booted else "snapshot"
         return kind, image_params(image, f"image{self.images}", server)
 
-    def _params(self, act: Act) -> dict[str, Any] | None:
+    def _params(self, act: Act) -> JsonObject | None:
         """None: the volume that is meant does not exist."""
         if act.do == "rebuild":
             return _rebuild_params(act, len(self.newest))
@@ -157,7 +158,7 @@ class HistoryPlayer:
         ids = [None if act.again else f"00000000-0000-4000-8000-{slot:06d}{self.lives[slot]:06d}" for slot in slots]
         self.ids.update({slot: server for slot, server in zip(slots, ids, strict=True) if server is not None})
         servers = new_servers(self.cloud, act, slots, ids)
-        self.booted |= {one.id for one in servers if one.id and any(v.get("is_root") for v in one.volumes)}
+        self.booted |= {one.id for one in servers if one.id and any(volume.is_root for volume in one.volumes)}
         most = len(servers)
         wanted = NewServers(flavor=servers[0].flavor, least=most, most=most, make=lambda count: servers)
         cause = self.cloud.cause()

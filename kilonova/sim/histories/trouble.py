@@ -10,6 +10,7 @@ import msgspec
 
 from kilonova.domain.bulk import REFUSE, SKIP
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import MoveParams
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
@@ -186,12 +187,12 @@ class Trouble(WatchTrouble):
             ask = Ask(kind="evacuate", server_id=server, cause=cause, params=self._aim(act))
             self.people.ask(lambda engine, ask=ask: submit(engine, ask))  # type: ignore[misc]
 
-    def _aim(self, act: Act) -> dict[str, object]:
+    def _aim(self, act: Act) -> MoveParams:
         """Nowhere, at the next host through the filters, or at it past them."""
         hosts = self.cloud.hardware.hosts()
         if act.number not in AIMS or act.who not in hosts:
-            return {}
-        return {"host": hosts[(hosts.index(act.who) + 1) % len(hosts)], "forced": AIMS[act.number]}
+            return MoveParams()
+        return MoveParams(host=hosts[(hosts.index(act.who) + 1) % len(hosts)], forced=AIMS[act.number])
 
     def gone(self, act: Act) -> None:
         """A host is declared gone; see history_gone.py."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kilonova.compute.drivers.simulated_topology import SimulatedTopology
 from kilonova.compute.offer import Offer
 from kilonova.domain.hardware_options import SimulatedCard
-from kilonova.domain.hardware_wish import wish_of
+from kilonova.domain.hardware_request import requested_hardware
 from kilonova.domain.pci import VIRTUAL, DeviceSpec, PciAlias
 from kilonova.domain.server import Flavor
 
@@ -27,8 +27,8 @@ def flavor(
     aliases: Sequence[PciAlias] = (NIC,),
 ) -> Flavor:
     specs = dict(extra_specs or {})
-    wish = wish_of(vcpus, memory_mb, specs, {}, aliases)
-    return Flavor(name, vcpus, memory_mb, disk_gb, "", ephemeral_gb, swap_mb, specs, wish)
+    hardware = requested_hardware(vcpus, memory_mb, specs, {}, aliases)
+    return Flavor(name, vcpus, memory_mb, disk_gb, "", ephemeral_gb, swap_mb, specs, hardware)
 
 
 SMALL = flavor("small", 1, 1024, 10)

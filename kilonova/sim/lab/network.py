@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from kilonova.domain.network import WantedPort
 from kilonova.services.network.service import Networks
 
 PROJECT = "demo"
@@ -19,9 +19,9 @@ class Laid(msgspec.Struct, frozen=True):
     network: str
     ports: list[str]
 
-    def wanted(self, made: int, given: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def wanted(self, made: int, given: Sequence[str] = ()) -> list[WantedPort]:
         """What a new server asks for: so many ports of its own, and those that it is given."""
-        return [{"network_id": self.network}] * made + [{"port_id": port} for port in given]
+        return [WantedPort(network_id=self.network)] * made + [WantedPort(port_id=port) for port in given]
 
 
 async def lay(networks: Networks, addresses: int, ports: int) -> Laid:

@@ -10,6 +10,7 @@ import msgspec
 
 from kilonova.domain.errors import Failed, NoAnswer, Refused
 from kilonova.domain.image_bytes import UploadOrder
+from kilonova.domain.json import JsonObject
 from kilonova.engine.core import Engine
 from kilonova.operations.image_bytes import PASSING, receive
 from kilonova.services.image.service import Images
@@ -73,7 +74,7 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-def image_params(image_id: str, name: str, server: str) -> dict[str, Any]:
+def image_params(image_id: str, name: str, server: str) -> JsonObject:
     """What the API asks for when somebody wants an image of a server."""
     properties = {"instance_uuid": server, "image_type": "snapshot"}
     return {"image": {"id": image_id, "name": name, "owner": PROJECT, "properties": properties}}

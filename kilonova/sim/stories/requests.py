@@ -10,6 +10,9 @@ import msgspec
 from kilonova.audit.run import audit as audited
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Failed, Refused
+from kilonova.domain.json import JsonObject
+from kilonova.domain.network import WantedPort
+from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
@@ -70,9 +73,9 @@ class Requests(ImageRequests):
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
         inside = contents_of(contents)
         wanted = self.cloud.laid.wanted(networks, [self._port(port)] if port else [])
-        wanted = [{**one, "tag": inside.tags.get("port", "")} for one in wanted]
+        wanted = [msgspec.structs.replace(one, tag=inside.tags.get("port", "")) for one in wanted]
         given = [self._wanted_volume(one, letter, inside) for one, letter in zip(volumes, "bcdef", strict=False)]
-        given += [{**self._wanted_volume(boots, "a", inside), "is_root": True}] if boots else []
+        given += [msgspec.structs.replace(self._wanted_volume(boots, "a", inside), is_root=True)] if boots else []
         new = [self._new(name, flavor, host, wanted, given, group) for name in names]
         return [self._create(new, inside)] if together else [self._create([one], inside) for one in new]
 
@@ -99,22 +102,22 @@ class Requests(ImageRequests):
         server: str,
         flavor: str,
         host: str | None,
-        ports: list[dict[str, Any]],
-        volumes: list[dict[str, Any]],
+        ports: list[WantedPort],
+        volumes: list[WantedVolume],
         group: str,
     ) -> NewServer:
         return NewServer(
             id=self.player.names.server_id(server),
             name=server,
             flavor=self.player.flavors[flavor],
-            image="" if any(volume.get("is_root") for volume in volumes) else "cirros",
+            image="" if any(volume.is_root for volume in volumes) else "cirros",
             host=host,
             networks=ports,
             volumes=volumes,
             group=group or None,
             details=Details(
                 scheduler_hints={"group": [group]} if group else {},
-                volume_backed=any(volume.get("is_root") for volume in volumes),
+                volume_backed=any(volume.is_root for volume in volumes),
             ),
         )
 
@@ -148,7 +151,8 @@ class Requests(ImageRequests):
     def retry(self, server: str, image: str = "", through: str = "") -> PendingResponse:
         """Of a server in cell0: it is rebuilt there, that is, tried again. `through: compute` is the Compute API, which
         rebuilds only what found no host."""
-        params = {**({"image": image} if image else {}), **({} if through == "compute" else ANY_FAILURE)}
+        params: JsonObject = {} if through == "compute" else ANY_FAILURE
+        params = {**params, "image": image} if image else params
         cause, server_id = self.cloud.cause(), self.player.names.server_id(server)
         ask = Ask(kind="rebuild", server_id=server_id, cause=cause, params=params)
         return self._ask(lambda engine: rebuild_unplaced(engine, ask))
@@ -245,15 +249,14 @@ class Requests(ImageRequests):
 
         return self._ask(ask)
 
-    def _wanted_volume(self, name: str, letter: str, inside: StoryContents) -> dict[str, Any]:
+    def _wanted_volume(self, name: str, letter: str, inside: StoryContents) -> WantedVolume:
         """`volume1!` shall go with the server."""
-        goes = name.endswith("!")
-        return {
-            "volume_id": self._volume(name.rstrip("!")),
-            "device": f"/dev/vd{letter}",
-            "delete_on_termination": goes,
-            "tag": inside.tags.get(name.rstrip("!")),
-        }
+        return WantedVolume(
+            volume_id=self._volume(name.rstrip("!")),
+            device=f"/dev/vd{letter}",
+            delete_on_termination=name.endswith("!"),
+            tag=inside.tags.get(name.rstrip("!")),
+        )
 
     def _volume(self, name: str) -> str:
         number = name.removeprefix("volume")

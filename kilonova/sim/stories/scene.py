@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kilonova.compute.drivers.secret_contents import SecretContents, contents_line
-from kilonova.domain.cpus import told
+from kilonova.domain.cpus import format_cpus
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.server import Flavor, flavor_from, from_json
@@ -317,7 +317,7 @@ class Scene:
 
 
 def _held(claim: HostClaim) -> str:
-    cells = [f"cell {cell.cell} CPU {told(cell.host_cpus) or 'any'}" for cell in claim.cells]
+    cells = [f"cell {cell.cell} CPU {format_cpus(cell.host_cpus) or 'any'}" for cell in claim.cells]
     return ", ".join([*cells, *(f"device {address}" for address in claim.addresses)])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilonova.audit.findings import Report
-from kilonova.audit.run import audit, kept
+from kilonova.audit.run import audit, read_reports
 from kilonova.conductor.auditing import audit_all
 from kilonova.domain.errors import StoreError
 from kilonova.domain.server import Flavor
@@ -264,7 +264,7 @@ def test_the_audit_that_runs_by_itself(cloud: SimCloud) -> None:
         "('new', 'u', 'p', 'r', 'h', 'o', NULL, 1e12)",
     )
     cloud.do(audit_all)
-    (report,) = cloud.do(lambda engine: kept(engine.world.db, 10))
+    (report,) = cloud.do(lambda engine: read_reports(engine.world.db, 10))
     assert [finding.outcome for finding in report.findings] == ["repaired"]
     assert found(cloud) == []
     with sqlite3.connect(cloud.directory / "control.db") as connection:

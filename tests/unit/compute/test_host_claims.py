@@ -9,7 +9,7 @@ import pytest
 from kilonova.compute.host_claims import HostClaims
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.hardware import HardwareWish, HostHardware
+from kilonova.domain.hardware import HardwareRequest, HostHardware
 from tests.unit.domain.machines import cell, host, pinned, pinning
 
 
@@ -50,7 +50,7 @@ def test_taken_once_however_often_it_is_asked_for() -> None:
 def test_a_plain_guest_takes_nothing() -> None:
     memory = Memory()
     assert agent(memory).take("a", 1, None) is None
-    assert agent(memory).take("a", 1, HardwareWish()) is None
+    assert agent(memory).take("a", 1, HardwareRequest()) is None
     assert memory.kept == {}
 
 
@@ -90,7 +90,7 @@ def test_what_a_guest_is_defined_with_counts_where_the_memory_was_lost() -> None
     held = agent(Memory()).take("a", 1, TWO)
     memory = Memory()
     claims = agent(memory)
-    (told,) = claims.told([CopyReport("a", 1, "on", whole=True, claim=held)])
+    (told,) = claims.with_claims([CopyReport("a", 1, "on", whole=True, claim=held)])
     assert (told.claim, sorted(memory.kept)) == (held, ["claim/a/1"])
     with pytest.raises(Failed):
         claims.take("b", 1, ONE)
@@ -100,4 +100,4 @@ def test_a_claim_without_a_copy_is_told_so_that_somebody_decides() -> None:
     claims = agent(Memory())
     held = claims.take("a", 1, ONE)
     plain = CopyReport("b", 1, "on", whole=True)
-    assert claims.told([plain]) == [plain, CopyReport("a", 1, "absent", whole=False, defined=False, claim=held)]
+    assert claims.with_claims([plain]) == [plain, CopyReport("a", 1, "absent", whole=False, defined=False, claim=held)]

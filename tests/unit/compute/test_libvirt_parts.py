@@ -140,7 +140,7 @@ def test_a_console_is_bounded_and_read_from_its_end(tmp_path):
     path = tmp_path / console.CONSOLE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with path.open("ab") as guest:  # as QEMU has it open
-        guest.write(b"x" * console.MOST_KEPT + b"the end of it\r\n")
+        guest.write(b"x" * console.MOST_BYTES + b"the end of it\r\n")
         guest.flush()
         console.bound(tmp_path)
         assert path.stat().st_size == 0
@@ -149,7 +149,7 @@ def test_a_console_is_bounded_and_read_from_its_end(tmp_path):
     assert console.read(tmp_path).endswith("the end of it\nand more\n")
     assert len(console.read(tmp_path)) <= console.MOST_READ
     kept = [one for one in tmp_path.iterdir()]
-    assert sum(one.stat().st_size for one in kept) < 2 * console.MOST_KEPT
+    assert sum(one.stat().st_size for one in kept) < 2 * console.MOST_BYTES
     assert {stat.S_IMODE(one.stat().st_mode) for one in kept} == {0o600}
 
 

@@ -35,7 +35,7 @@ def test_a_snapshot_is_on_the_disk_before_it_has_its_name(
 
         monkeypatch.setattr(snapshots, "run", convert)
         disks = SimpleNamespace(
-            is_whole=lambda *key: True, place=lambda *key: tmp_path, disk=lambda *key: tmp_path / "disk"
+            is_whole=lambda *key: True, directory=lambda *key: tmp_path, disk=lambda *key: tmp_path / "disk"
         )
         flushes = Flushes(tmp_path, monkeypatch)
         made = snapshots.DiskSnapshots(disks, SimpleNamespace(call=call))  # type: ignore[arg-type]

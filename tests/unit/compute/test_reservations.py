@@ -133,7 +133,7 @@ def test_bytes_that_were_written_are_not_counted_twice(root: Path, free: list[in
 def test_an_ephemeral_disk_that_is_kept_was_written_before(root: Path, free: list[int]) -> None:
     free[0] = 2 * (2 * GIB + 8 * MIB)
     assert find(root, "one", keeps=True) == BESIDE
-    place = on(root).place("one", 2)
+    place = on(root).directory("one", 2)
     (place / "ephemeral0.qcow2").write_bytes(b"\1" * OLD)
     free[0] -= MIB
     assert find(root, "two", keeps=True) == INSTEAD, "all of the new root and swap disks is still to be written"
@@ -147,7 +147,7 @@ def test_images_of_two_rebuilds_need_room_for_both(root: Path, free: list[int]) 
         find(root, "two", image="other")
     assert why.value.code == "host_storage"
     assert f"{2 * MIB - 1} are free, of which other rebuilds will use {MIB}" in why.value.message
-    assert reserved(root) == ["one"] and not on(root).place("two", 2).exists(), "nothing is left of the one refused"
+    assert reserved(root) == ["one"] and not on(root).directory("two", 2).exists(), "nothing is left of the one refused"
     assert find(root, "two", image="new") == BESIDE, "the same image is fetched once"
 
 
@@ -161,7 +161,7 @@ def test_a_rebuild_whose_image_cannot_be_fetched_holds_nothing(
     free[0] = NEED
     with pytest.raises(Failed, match="it is gone"):
         find(root, "one", image="new")
-    assert reserved(root) == [] and not on(root).place("one", 2).exists()
+    assert reserved(root) == [] and not on(root).directory("one", 2).exists()
 
 
 def test_a_file_system_without_a_byte_refuses(root: Path, free: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_a_file_system_without_a_byte_refuses(root: Path, free: list[int], monke
     with pytest.raises(Failed) as why:
         find(root, "one")
     assert why.value.code == "host_storage" and "No space left on device" in why.value.message
-    assert on(root).is_whole("one", 1) and not on(root).place("one", 2).exists()
+    assert on(root).is_whole("one", 1) and not on(root).directory("one", 2).exists()
 
 
 HOSTILE = {"of_copy": 1, "keeps_ephemeral": False, "image": "x", "image_least": 0, "image_most": 0, "disks": 0}
@@ -184,9 +184,9 @@ def test_a_file_that_is_no_reservation_holds_and_gives_nothing(
 ) -> None:
     """Another host may share the storage."""
     content = b"{" if lie is None else msgspec.json.encode({**HOSTILE, **lie})
-    (on(root).place("two", 1) / RESERVED).write_bytes(content)
+    (on(root).directory("two", 1) / RESERVED).write_bytes(content)
     free[0] = NEED
     assert find(root, "one") == BESIDE
     free[0] -= MIB
     assert find(root, "one") == INSTEAD
-    assert (on(root).place("one", 1) / DISK).is_file()
+    assert (on(root).directory("one", 1) / DISK).is_file()

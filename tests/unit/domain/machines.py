@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations, product
 
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware
 from kilonova.domain.numa import CellRules, GuestCell, HostCell, Pages
 from kilonova.domain.pci import PHYSICAL, PciDevice
 
@@ -38,13 +38,15 @@ def host(*cells: HostCell, devices: Sequence[PciDevice] = ()) -> HostHardware:
     return HostHardware(cells, tuple(devices))
 
 
-def pinned(*sizes: int, memory_mb: int = 512, threads: str = "", pages: str = "", emulator: str = "") -> HardwareWish:
+def pinned(
+    *sizes: int, memory_mb: int = 512, threads: str = "", pages: str = "", emulator: str = ""
+) -> HardwareRequest:
     """A guest with one cell per size, all of its CPUs dedicated."""
     ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
     cells = tuple(
         GuestCell((), tuple(range(end - size, end)), memory_mb) for size, end in zip(sizes, ends, strict=True)
     )
-    return HardwareWish(cells=cells, rules=CellRules(threads, pages), emulator_threads=emulator)
+    return HardwareRequest(cells=cells, rules=CellRules(threads, pages), emulator_threads=emulator)
 
 
 def pinning(claim: HostClaim | str) -> list[dict[int, int]]:
@@ -55,7 +57,7 @@ def pinning(claim: HostClaim | str) -> list[dict[int, int]]:
 # --- everything is tried --------------------------------------------------------------------------------------------
 
 
-def can_fit(wish: HardwareWish, hardware: HostHardware, claims: Sequence[HostClaim]) -> bool:
+def can_fit(wish: HardwareRequest, hardware: HostHardware, claims: Sequence[HostClaim]) -> bool:
     """The same laws, said a second time and without any cleverness."""
     return any(
         all(_cell_fits(wish, at, one, claims) for at, one in enumerate(seats))
@@ -64,7 +66,7 @@ def can_fit(wish: HardwareWish, hardware: HostHardware, claims: Sequence[HostCla
     )
 
 
-def _cell_fits(wish: HardwareWish, at: int, one: HostCell, claims: Sequence[HostClaim]) -> bool:
+def _cell_fits(wish: HardwareRequest, at: int, one: HostCell, claims: Sequence[HostClaim]) -> bool:
     guest, here = wish.cells[at], [c for claim in claims for c in claim.cells if c.cell == one.id]
     taken = {cpu for c in here for cpu in c.host_cpus}
     free = [cpu for cpu in one.dedicated if cpu not in taken]
@@ -87,7 +89,7 @@ def _threads_right(policy: str, one: HostCell, free: set[int], chosen: set[int])
     return True
 
 
-def _memory_fits(wish: HardwareWish, memory_mb: int, one: HostCell, here: Sequence) -> bool:  # type: ignore[type-arg]
+def _memory_fits(wish: HardwareRequest, memory_mb: int, one: HostCell, here: Sequence) -> bool:  # type: ignore[type-arg]
     smallest = min(page.size_kb for page in one.pages)
     for page in one.pages:
         small = page.size_kb == smallest
@@ -100,13 +102,13 @@ def _memory_fits(wish: HardwareWish, memory_mb: int, one: HostCell, here: Sequen
 
 
 def _devices_fit(
-    wish: HardwareWish, hardware: HostHardware, claims: Sequence[HostClaim], seats: Sequence[HostCell]
+    wish: HardwareRequest, hardware: HostHardware, claims: Sequence[HostClaim], seats: Sequence[HostCell]
 ) -> bool:
     taken = {address for claim in claims for address in claim.addresses}
     return any(_apart(hardware, taken, given) for given in _gifts(wish, hardware, seats))
 
 
-def _gifts(wish: HardwareWish, hardware: HostHardware, seats: Sequence[HostCell]) -> Iterator[tuple[PciDevice, ...]]:
+def _gifts(wish: HardwareRequest, hardware: HostHardware, seats: Sequence[HostCell]) -> Iterator[tuple[PciDevice, ...]]:
     wanted = [one for one in wish.devices for _ in range(one.count)]
     near, sockets = {s.id for s in seats}, {s.socket for s in seats}
     on_socket = {c.id for c in hardware.cells if c.socket in sockets}

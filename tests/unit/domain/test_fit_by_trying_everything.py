@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, conflicts, fit
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, conflicts, fit
 from kilonova.domain.numa import CellRules, GuestCell, HostCell, Pages
-from kilonova.domain.pci import AFFINITIES, PHYSICAL, STANDARD, VIRTUAL, DeviceWish, PciDevice, PciSpec
+from kilonova.domain.pci import AFFINITIES, PHYSICAL, STANDARD, VIRTUAL, DeviceRequest, PciDevice, PciSpec
 from tests.unit.domain.machines import can_fit
 
 
@@ -56,7 +56,7 @@ def devices(draw: st.DrawFn) -> tuple[PciDevice, ...]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> HardwareWish:
+def wishes(draw: st.DrawFn) -> HardwareRequest:
     cells, cpu = [], 0
     for _ in range(draw(st.integers(0, 2))):
         shared, dedicated = draw(st.integers(0, 2)), draw(st.integers(0, 3))
@@ -74,15 +74,15 @@ def wishes(draw: st.DrawFn) -> HardwareWish:
     asked = draw(
         st.lists(st.tuples(st.sampled_from(kinds), st.integers(1, 2), st.sampled_from(AFFINITIES)), max_size=2)
     )
-    wanted = tuple(DeviceWish(f"a{n}", count, (kind,), near) for n, (kind, count, near) in enumerate(asked))
-    return HardwareWish(cells=tuple(cells), rules=rules, emulator_threads=emulator, devices=wanted)
+    wanted = tuple(DeviceRequest(f"a{n}", count, (kind,), near) for n, (kind, count, near) in enumerate(asked))
+    return HardwareRequest(cells=tuple(cells), rules=rules, emulator_threads=emulator, devices=wanted)
 
 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(host_cells(), devices(), st.lists(wishes(), min_size=1, max_size=4))
 def test_it_fits_where_trying_everything_finds_a_place(
-    cells: tuple[HostCell, ...], pci: tuple[PciDevice, ...], asked: list[HardwareWish]
+    cells: tuple[HostCell, ...], pci: tuple[PciDevice, ...], asked: list[HardwareRequest]
 ) -> None:
     hardware, claims = HostHardware(cells, pci), list[HostClaim]()
     for wish in asked:
@@ -94,7 +94,7 @@ def test_it_fits_where_trying_everything_finds_a_place(
             assert conflicts(hardware, [(str(n), claim) for n, claim in enumerate(claims)]) == []
 
 
-def check_given(wish: HardwareWish, hardware: HostHardware, claim: HostClaim) -> None:
+def check_given(wish: HardwareRequest, hardware: HostHardware, claim: HostClaim) -> None:
     by_id = {one.id: one for one in hardware.cells}
     assert len({got.cell for got in claim.cells}) == len(wish.cells)
     for asked, got in zip(wish.cells, claim.cells, strict=True):

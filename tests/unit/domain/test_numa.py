@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, fit
 from kilonova.domain.numa import CellRules, GuestCell
 from tests.unit.domain.machines import cell, host, pinned, pinning
 
 
-def taken(hardware: HostHardware, *wishes: HardwareWish) -> list[HostClaim]:
+def taken(hardware: HostHardware, *wishes: HardwareRequest) -> list[HostClaim]:
     claims: list[HostClaim] = []
     for wish in wishes:
         claim = fit(wish, hardware, claims)
@@ -95,7 +95,7 @@ def test_pages() -> None:
 
 def test_shared_cpus_are_counted_per_cell() -> None:
     hardware = host(cell(0, 2, dedicated=False), cell(1, 2, dedicated=False))
-    one = HardwareWish(cells=(GuestCell((0, 1), (), 64),), rules=CellRules())
+    one = HardwareRequest(cells=(GuestCell((0, 1), (), 64),), rules=CellRules())
     claims = taken(hardware, one, one)
     assert [claim.cells[0].cell for claim in claims] == [0, 1]
     why = fit(one, hardware, claims)

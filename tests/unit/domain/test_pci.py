@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kilonova.domain.hardware import HardwareWish, HostClaim, conflicts, fit, lacking_devices
+from kilonova.domain.hardware import HardwareRequest, HostClaim, conflicts, fit, lacking_devices
 from kilonova.domain.numa import GuestCell
-from kilonova.domain.pci import PHYSICAL, VIRTUAL, DeviceSpec, DeviceWish, PciAlias, PciDevice, PciSpec, usable
+from kilonova.domain.pci import PHYSICAL, VIRTUAL, DeviceRequest, DeviceSpec, PciAlias, PciDevice, PciSpec, usable
 from tests.unit.domain.machines import cell, host
 
 
@@ -22,17 +22,17 @@ def card(bus: int, functions: int, near: int | None = None) -> list[PciDevice]:
     return [whole, *parts]
 
 
-def wish(*devices: DeviceWish, cells: int = 0) -> HardwareWish:
-    return HardwareWish(cells=tuple(GuestCell((), (at,), 64) for at in range(cells)), devices=devices)
+def wish(*devices: DeviceRequest, cells: int = 0) -> HardwareRequest:
+    return HardwareRequest(cells=tuple(GuestCell((), (at,), 64) for at in range(cells)), devices=devices)
 
 
-def gpus(count: int, affinity: str = "legacy") -> DeviceWish:
-    return DeviceWish("gpu", count, (PciSpec("10de", "1db4"),), affinity)
+def gpus(count: int, affinity: str = "legacy") -> DeviceRequest:
+    return DeviceRequest("gpu", count, (PciSpec("10de", "1db4"),), affinity)
 
 
-WHOLE = DeviceWish("card", 1, (PciSpec("8086", "1572", PHYSICAL),))
-PART = DeviceWish("nic", 1, (PciSpec("8086", "154c", VIRTUAL),))
-BARE = DeviceWish("any", 1, (PciSpec("8086", "1572"), PciSpec("8086", "154c")))
+WHOLE = DeviceRequest("card", 1, (PciSpec("8086", "1572", PHYSICAL),))
+PART = DeviceRequest("nic", 1, (PciSpec("8086", "154c", VIRTUAL),))
+BARE = DeviceRequest("any", 1, (PciSpec("8086", "1572"), PciSpec("8086", "154c")))
 
 
 def given(claim: HostClaim | str) -> list[str]:
@@ -73,7 +73,7 @@ def test_a_card_and_its_functions_exclude_each_other() -> None:
     assert isinstance(both, HostClaim)
     assert lacking_devices(wish(PART), hardware, [both]) == "needs 1 of nic, 0 free"
     assert lacking_devices(wish(WHOLE), hardware, [both]) == "needs 1 of card, 0 free"
-    together = wish(WHOLE, DeviceWish("nic", 2, PART.kinds))
+    together = wish(WHOLE, DeviceRequest("nic", 2, PART.kinds))
     assert given(fit(together, hardware, [])) == ["02:00.0", "01:00.1", "01:00.2"], "the other card would leave one"
     small = host(devices=card(1, 2))
     assert fit(wish(WHOLE, PART), small, []) == "needs 1 of card and 1 of nic, not free together"
@@ -86,7 +86,7 @@ def test_a_whole_card_is_given_only_to_who_says_so() -> None:
 
 def test_wishes_that_overlap_do_not_take_each_others_devices() -> None:
     other = PciDevice(address="0000:09:00.0", vendor_id="10de", product_id="2222")
-    either = DeviceWish("either", 1, (PciSpec("10de", "1db4"), PciSpec("10de", "2222")))
+    either = DeviceRequest("either", 1, (PciSpec("10de", "1db4"), PciSpec("10de", "2222")))
     claim = fit(wish(either, gpus(1)), host(devices=[gpu(1, None), other]), [])
     assert given(claim) == ["09:00.0", "01:00.0"]
 

@@ -7,10 +7,11 @@ import json
 import msgspec
 
 from kilonova.domain.cause import Cause
-from kilonova.domain.details import Details, details_document
+from kilonova.domain.details import Details
 from kilonova.domain.guest_contents import PublicKey
 from kilonova.domain.network import Vif, VifAddress
-from kilonova.domain.server import Flavor, flavor_document, to_json
+from kilonova.domain.params import ServerSpec
+from kilonova.domain.server import Flavor, to_json
 from kilonova.domain.volume import ServerVolume
 from kilonova.engine.course import Problem
 from kilonova.engine.notification_payloads import (
@@ -39,16 +40,16 @@ DETAILS = Details(
 
 
 def server(**columns):
-    params = {
-        "project_id": "p",
-        "user_id": "u",
-        "name": "web",
-        "image": "img",
-        "created_at": 1351518131.5,
-        "flavor": json.loads(flavor_document(Flavor("small", 1, 1024, 10, id="1"))),
-        "details": json.loads(details_document(DETAILS)),
-    }
-    made = new_server("178b0921-8f85-4257-88b6-2e743b5a975c", 1, params, vm_state="active", task_state=None, hidden=0)
+    spec = ServerSpec(
+        project_id="p",
+        user_id="u",
+        name="web",
+        image="img",
+        created_at=1351518131.5,
+        flavor=Flavor("small", 1, 1024, 10, id="1"),
+        details=DETAILS,
+    )
+    made = new_server("178b0921-8f85-4257-88b6-2e743b5a975c", 1, spec, vm_state="active")
     address = VifAddress(address="192.0.2.3", version=4, subnet_id="s")
     vif = Vif(port_id="ce531f90-199f-48c0", network_id="n", network_name="private", mac="fa:16:3e:4c:2c:30")
     volume = ServerVolume(id="1", volume_id="v", device="/dev/vdb", is_root=True)

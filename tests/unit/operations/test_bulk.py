@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from kilonova.domain.bulk import PlannedMove
 from kilonova.operations.steps.bulk import _ready
 
-FIRST, SECOND = {"server": "a", "to": "host2"}, {"server": "b", "to": "host1", "after": ["a"]}
+FIRST = PlannedMove(server="a", name="a", source="host1", to="host2")
+SECOND = PlannedMove(server="b", name="b", source="host2", to="host1", after=["a"])
 
 
 @pytest.mark.parametrize(
@@ -25,5 +27,5 @@ def test_who_needs_the_room_of_another_waits_until_that_one_has_left(
     begun: dict[str, Any], refused: dict[str, str], begins: list[str]
 ) -> None:
     moves = [FIRST, SECOND]
-    left = [move for move in moves if move["server"] not in begun and move["server"] not in refused]
-    assert [move["server"] for move in _ready(left, begun, refused, moves, 4)] == begins
+    left = [move for move in moves if move.server not in begun and move.server not in refused]
+    assert [move.server for move in _ready(left, begun, refused, moves, 4)] == begins

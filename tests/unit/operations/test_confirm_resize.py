@@ -8,8 +8,8 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
-from kilonova.engine.model import Facts
 from kilonova.operations.confirm_resize import CHECKED, LIVING_SOURCE, ConfirmResize
+from kilonova.operations.facts import ResizeFacts
 from tests.unit.operations.moved import moved
 
 UP = HostState("host2", "up", "host2 answered 1 s ago")
@@ -18,7 +18,7 @@ SILENT = HostState("host2", "down", "host2 has been silent for 61 s")
 DECLARED = HostState("host2", "down", "host2 was declared down", declared=True)
 
 
-def check(host: HostState, **move: Any) -> Facts:
+def check(host: HostState, **move: Any) -> ResizeFacts:
     return ConfirmResize().check(moved(host, **move))
 
 
@@ -51,7 +51,7 @@ def test_both_copies_on_one_dead_host_can_be_confirmed_to_be_evacuated() -> None
 
 @pytest.mark.parametrize("status", ["finished", "confirming", "reverting"])
 def test_what_was_abandoned_is_confirmed_again(status: str) -> None:
-    assert check(UP, status=status)["migration"] == "m"
+    assert check(UP, status=status).migration == "m"
 
 
 def test_what_is_still_moving_is_not_confirmed() -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
+from kilonova.domain.params import HostsParams
 from kilonova.engine.accept import Accepted
 from kilonova.engine.cancel import cancel
+from kilonova.operations.facts import GoneFacts
 from kilonova.operations.whole_hosts.declare_gone import declare_gone, rehearse_gone
 from kilonova.operations.whole_hosts.host_gone import remove_host
 from kilonova.schema.tables import cell, control
@@ -142,8 +144,8 @@ def test_removing_it_again_leaves_a_new_host_of_that_name(databases: Run) -> Non
         ctx: Any = SimpleNamespace(
             world=engine.world,
             journal=stores.cell("cell1"),
-            params={"host": "a"},
-            facts={"provider": ids["provider_id"]},
+            params=HostsParams(host="a"),
+            facts=GoneFacts(provider=ids["provider_id"]),
             operation_id="o",
         )
         await remove_host(ctx)

@@ -10,6 +10,7 @@ import pytest
 from kilonova.domain.errors import Failed
 from kilonova.domain.host import FENCE, FORCED_DOWN, SILENCE, HostState
 from kilonova.domain.server import Flavor, Server, flavor_document
+from kilonova.operations.facts import EvacuateFacts
 from kilonova.operations.steps.former_host import _leave_from, require_dead
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -20,38 +21,38 @@ class Noting(NamedTuple):
     """As much of a context as the record of the move needs."""
 
     row: Server
-    facts: dict[str, Any]
+    facts: EvacuateFacts
     in_transaction: Callable[[Any], None]
 
 
-def judge(proven_by: str, down: list[str], params: dict[str, Any]) -> None:
+def judge(proven_by: str, down: list[str], accepts: bool | None) -> None:
     state = HostState("host1", "down" if proven_by else "unknown", "host1 …", proven_by=proven_by)
-    require_dead(state, "a", {"down": down}, params)
+    require_dead(state, "a", down, accepts)
 
 
-@pytest.mark.parametrize("params", [{}, {"accept_unfenced": False}, {"accept_unfenced": True}])
+@pytest.mark.parametrize("accepts", [None, False, True])
 @pytest.mark.parametrize("proof", [FENCE, FORCED_DOWN])
-def test_a_host_that_was_fenced_or_declared_down_is_dead(proof: str, params: dict[str, Any]) -> None:
-    judge(proof, ["host2"], params)
+def test_a_host_that_was_fenced_or_declared_down_is_dead(proof: str, accepts: bool | None) -> None:
+    judge(proof, ["host2"], accepts)
 
 
-@pytest.mark.parametrize("params", [{}, {"accept_unfenced": True}])
-def test_silence_counts_where_the_request_was_made_in_spite_of_it(params: dict[str, Any]) -> None:
-    judge(SILENCE, ["host2", "host1"], params)
+@pytest.mark.parametrize("accepts", [None, True])
+def test_silence_counts_where_the_request_was_made_in_spite_of_it(accepts: bool | None) -> None:
+    judge(SILENCE, ["host2", "host1"], accepts)
 
 
 @pytest.mark.parametrize(
-    ("proof", "down", "params", "code"),
+    ("proof", "down", "accepts", "code"),
     [
-        (SILENCE, ["host2"], {}, "former_host_down"),
-        (SILENCE, ["host2"], {"accept_unfenced": True}, "former_host_down"),
-        (SILENCE, ["host2", "host1"], {"accept_unfenced": False}, "unfenced"),
-        ("", ["host2", "host1"], {"accept_unfenced": True}, "former_host_down"),
+        (SILENCE, ["host2"], None, "former_host_down"),
+        (SILENCE, ["host2"], True, "former_host_down"),
+        (SILENCE, ["host2", "host1"], False, "unfenced"),
+        ("", ["host2", "host1"], True, "former_host_down"),
     ],
 )
-def test_a_host_that_may_be_alive_is_not_left(proof: str, down: list[str], params: dict[str, Any], code: str) -> None:
+def test_a_host_that_may_be_alive_is_not_left(proof: str, down: list[str], accepts: bool | None, code: str) -> None:
     with pytest.raises(Failed, match=r"^server a: it is back on host1") as failed:
-        judge(proof, down, params)
+        judge(proof, down, accepts)
     assert failed.value.code == code and failed.value.final
 
 
@@ -72,7 +73,7 @@ def test_the_record_of_the_move_says_what_the_new_source_holds(databases: Any) -
         async def body(tx: Any) -> Any:
             await rows.put(tx, cell.migrations, **of_move, **before, **times, open=0)
             row = await rows.fetch(tx, cell.servers, id=server)
-            _leave_from(Noting(Server.from_row(row), {"migration": "m"}, changes.append), "host1")  # type: ignore[arg-type]
+            _leave_from(Noting(Server.from_row(row), EvacuateFacts(migration="m"), changes.append), "host1")  # type: ignore[arg-type]
             await changes[0](tx, 1.0)
             return await rows.fetch(tx, cell.migrations, id="m")
 

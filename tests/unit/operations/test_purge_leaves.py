@@ -11,6 +11,7 @@ from sqlalchemy import Table
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Superseded
+from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import BootSource
 from kilonova.engine.context import Context
@@ -18,6 +19,7 @@ from kilonova.engine.course import Problem
 from kilonova.engine.model import Target
 from kilonova.operations.create import place
 from kilonova.operations.delete_unplaced import remove_rows
+from kilonova.operations.facts import CreateFacts
 from kilonova.placement import claims
 from kilonova.placement.batch import BatchMember, claim_many
 from kilonova.placement.claims import Claimed, Fence, HostCandidate
@@ -265,11 +267,15 @@ def test_a_new_claim_reads_nothing_in_control(cloud: Embedded, monkeypatch: pyte
     assert isinstance(cloud.wait(claims.claim(stores.placement, fence, places, project="p", user="u")), Claimed)
 
 
-def stalled(cloud: Embedded, server: str, *, days: float) -> Context:
+class PlaceOrDelete(CreateFacts, kw_only=True):
+    cells: list[str]
+
+
+def stalled(cloud: Embedded, server: str, *, days: float) -> Context[Any, Any]:
     """A step of `place` that was taken that long ago; its conductor stood still since."""
     engine = cloud.service.engine
-    owner = {"project_id": "p", "user_id": "u", "name": "n", "created_at": 1.0}
-    params: dict[str, Any] = {**owner, "flavor": Flavor("f", 1, 1, 1), "image": ""}
+    flavor = Flavor("f", 1, 1, 1)
+    params = ServerSpec(project_id="p", user_id="u", name="n", created_at=1.0, flavor=flavor)
     return Context(
         world=engine.world,
         journal=engine.world.db.control,
@@ -279,7 +285,7 @@ def stalled(cloud: Embedded, server: str, *, days: float) -> Context:
         ordinal=5,
         server_id=server,
         params=params,
-        facts={"cell": "cell1", "destination": "host1", "cells": ["cell1"]},
+        facts=PlaceOrDelete(cell="cell1", destination="host1", cells=["cell1"]),
         cause=Cause(request_id="r", user_id="u", project_id="p", through="test"),
         target=Target(""),
         problem=Problem(code="no_valid_host", message="no host"),

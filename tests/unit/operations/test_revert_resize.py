@@ -8,14 +8,14 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.host import HostState
-from kilonova.engine.model import Facts
+from kilonova.operations.facts import RevertFacts
 from kilonova.operations.revert_resize import CHECKED, CHECKED_AGAIN, RevertResize
 from tests.unit.operations.moved import moved
 
 WORDS = ("up", "unknown", "down")
 
 
-def check(destination: str, source: str, **move: Any) -> Facts:
+def check(destination: str, source: str, **move: Any) -> RevertFacts:
     host, former = HostState("host2", destination, "host2 …"), HostState("host1", source, "host1 …")
     return RevertResize().check(moved(host, former, **move))
 
@@ -46,7 +46,8 @@ def test_nothing_is_kept_for_a_destination_that_is_down(source: str) -> None:
 def test_the_source_is_asked_late_where_the_destination_has_answered(
     destination: str, is_stopped: bool, asked: list[tuple[str, int]]
 ) -> None:
-    facts = check(destination, "up") | {"destination_stopped": is_stopped}
+    facts = check(destination, "up")
+    facts.destination_stopped = is_stopped
     assert [(target.host, target.copy) for target in CHECKED_AGAIN.targets(facts)] == asked
 
 

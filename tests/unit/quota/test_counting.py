@@ -11,6 +11,7 @@ import pytest
 from kilonova.domain.errors import Superseded
 from kilonova.domain.server import Flavor, flavor_document
 from kilonova.engine.limits import Limits
+from kilonova.operations.facts import RevertFacts
 from kilonova.operations.steps import counting
 from kilonova.quota import usage
 from kilonova.store.fences import pass_fence_in_control
@@ -35,7 +36,7 @@ def test_a_step_of_a_past_turn_changes_nothing(control: Run, name: str) -> None:
         ctx: Any = SimpleNamespace(server_id="s", turn=2, ordinal=9, limits=Limits())
         ctx.world = SimpleNamespace(db=SimpleNamespace(control=store, placement=None))
         ctx.row = SimpleNamespace(project_id="lab", user_id="ada")
-        ctx.facts = {"old_flavor": small, "new_flavor": large}
+        ctx.facts = RevertFacts(old_flavor=small, new_flavor=large)
         with pytest.raises(Superseded):
             await getattr(counting, name)(ctx)
         assert await store.read(lambda tx: usage.used(tx, "lab", "")) == before

@@ -17,7 +17,7 @@ from kilonova.records.query import (
     ONE_OF,
     OUTSIDE,
     Condition,
-    Query,
+    ListQuery,
     count,
     find,
     find_by_ids,
@@ -72,9 +72,9 @@ def test_every_column_of_every_kind_sorts_and_filters(control: Run, name: str) -
         async def body(tx: Tx) -> None:
             for viewer in (None,) if kind in NOT_OF_PROJECTS else (None, "p"):
                 for one in conditions:
-                    assert await find(tx, kind, viewer, Query((one,), limit=1, offset=1), **PARAMS) == []
+                    assert await find(tx, kind, viewer, ListQuery((one,), limit=1, offset=1), **PARAMS) == []
                 for column, _ in columns:
-                    query = Query(order=(Order(column, True),), limit=5)
+                    query = ListQuery(order=(Order(column, True),), limit=5)
                     assert await find(tx, kind, viewer, query, **PARAMS) == []
                     assert await find(tx, kind, viewer, query._replace(reverse=True), **PARAMS) == []
                 assert await look_up(tx, kind, viewer, "none" if kind is not AGGREGATE else 7, **PARAMS) is None  # type: ignore[arg-type]
@@ -93,20 +93,20 @@ def test_pages_follow_each_other_forward_and_back(control: Run) -> None:
         async def body(tx: Tx) -> None:
             kind = Policies.kind
 
-            async def ids(query: Query) -> list[str]:
+            async def ids(query: ListQuery) -> list[str]:
                 return [row["id"] for row in await find(tx, kind, None, query)]
 
             assert await ids(ALL) == ["p0", "p1", "p2", "p3", "p4"]
-            assert await ids(Query(order=(Order("type", True),))) == ["p1", "p3", "p0", "p2", "p4"]
-            page = Query(order=(Order("type", True), Order("type"), Order("id")), limit=2)
+            assert await ids(ListQuery(order=(Order("type", True),))) == ["p1", "p3", "p0", "p2", "p4"]
+            page = ListQuery(order=(Order("type", True), Order("type"), Order("id")), limit=2)
             assert await ids(page) == ["p1", "p3"] and await ids(page._replace(offset=1)) == ["p3", "p0"]
             assert await ids(page._replace(marker="p3")) == ["p0", "p2"]
             assert await ids(page._replace(marker="p2", reverse=True)) == ["p3", "p0"]
             assert await ids(page._replace(limit=0)) == []
-            odd = Query((Condition("type", EQUAL, "t1"),), limit=1)
+            odd = ListQuery((Condition("type", EQUAL, "t1"),), limit=1)
             assert await count(tx, kind, None, odd) == 2 and await count(tx, kind, None) == 5
             with pytest.raises(Refused, match="Policy p9 could not be found"):
-                await ids(Query(marker="p9"))
+                await ids(ListQuery(marker="p9"))
             assert [row["id"] for row in await find_by_ids(tx, kind, ["p4", "no", "p0"])] == ["p4", "p0"]
 
         await store.write(fill)
@@ -128,7 +128,7 @@ def test_the_last_keys_go_the_way_of_the_first_one_where_the_kind_says_so(contro
                 ((Order("type"),), "p0 p2 p1 p3"),
                 ((Order("type", True),), "p3 p1 p2 p0"),
             ):
-                found = await find(tx, followed, None, Query(order=wanted))
+                found = await find(tx, followed, None, ListQuery(order=wanted))
                 assert " ".join(row["id"] for row in found) == order
 
         await store.write(body)
@@ -146,7 +146,7 @@ def test_a_value_that_is_not_set_is_the_smallest(control: Run) -> None:
                 numbers = {column.name: 0 for column in snapshots.columns if column.name not in given}
                 await rows.put(tx, snapshots, **given | numbers | {"id": snapshot_id, "name": name})
             for descending, order in ((False, ["a", "c", "d", "b"]), (True, ["b", "d", "c", "a"])):
-                query, found = Query(order=(Order("name", descending),), limit=1), []
+                query, found = ListQuery(order=(Order("name", descending),), limit=1), []
                 while page := await find(tx, SNAPSHOT, "", query):
                     found.append(page[0]["id"])
                     query = query._replace(marker=page[0]["id"])

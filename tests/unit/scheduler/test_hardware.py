@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.hardware import HardwareWish, HostClaim, HostHardware, fit
+from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware, fit
 from kilonova.domain.pci import DeviceClaim
 from kilonova.domain.server import Flavor, flavor_document, to_json
 from kilonova.placement.snapshot import PlacementSnapshot
@@ -27,7 +27,7 @@ from tests.unit.domain.machines import cell, host, pinned
 BIG, SMALL = host(cell(0, 4), cell(1, 4)), host(cell(0, 2), cell(1, 2))
 
 
-def request(wish: HardwareWish) -> ResourceRequest:
+def request(wish: HardwareRequest) -> ResourceRequest:
     return ResourceRequest(flavor=Flavor("f", 1, 1, 1, wish=wish))
 
 
@@ -35,7 +35,7 @@ async def report(store: Store, name: str, hardware: HostHardware, *reports: Copy
     await store.write(lambda tx: note_hardware(tx, name, to_json(hardware), reports))
 
 
-async def copy(store: Store, server: str, at: str, claim: HostClaim | None, wish: HardwareWish, state: str) -> None:
+async def copy(store: Store, server: str, at: str, claim: HostClaim | None, wish: HardwareRequest, state: str) -> None:
     async def body(tx: Tx) -> None:
         values = {column.name: 0 if column.type.python_type in (int, float) else "" for column in tables.servers.c}
         flavor = flavor_document(Flavor("f", 2, 1, 1, wish=wish))
@@ -133,7 +133,7 @@ def test_a_host_that_told_nothing_is_not_chosen() -> None:
 def test_hosts_that_are_alike_are_judged_once() -> None:
     asked: list[HardwareFacts] = []
 
-    def judge(facts: HardwareFacts, wish: HardwareWish) -> str | None:
+    def judge(facts: HardwareFacts, wish: HardwareRequest) -> str | None:
         asked.append(facts)
         return None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.hardware_wish import wish_of
+from kilonova.domain.hardware_request import requested_hardware
 from kilonova.domain.server import Flavor
 from kilonova.placement.candidates import CandidateQuery, Group
 from kilonova.scheduler.needs import needs_of
@@ -15,7 +15,7 @@ PLAIN = {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 5}
 
 
 def needs(specs: dict[str, str] | None = None, image: dict[str, str] | None = None, **more: Any) -> CandidateQuery:
-    wish = wish_of(2, 512, specs or {}, image or {})
+    wish = requested_hardware(2, 512, specs or {}, image or {})
     flavor = Flavor("f", 2, 512, 2, ephemeral_gb=1, swap_mb=1025, extra_specs=specs or {}, wish=wish)
     return needs_of(flavor, image or {}, **more)
 

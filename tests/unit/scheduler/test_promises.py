@@ -13,7 +13,7 @@ from kilonova.domain.server import Flavor, to_json
 from kilonova.placement.groups import GroupRule
 from kilonova.placement.inventories import set_inventory
 from kilonova.placement.removal import remove_provider
-from kilonova.scheduler.promises import KEPT_FOR
+from kilonova.scheduler.promises import EXPIRES_AFTER
 from kilonova.scheduler.report import decision_lines
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.settings import FilterOptions, Settings
@@ -68,7 +68,7 @@ def test_it_ends_by_age(run: Run) -> None:
     async def story(lab: Lab) -> None:
         await add_hosts(lab, "a", "b")
         assert await lab.chosen(server("s1")) == "a"
-        lab.clock.at += KEPT_FOR - 0.1
+        lab.clock.at += EXPIRES_AFTER - 0.1
         assert await lab.chosen(server("s2")) == "b"
         lab.clock.at += 0.1
         assert await lab.chosen(server("s3")) == "a", "only what s2 was promised is left"

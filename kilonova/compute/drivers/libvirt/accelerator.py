@@ -1,4 +1,4 @@
-"""The choice between KVM and TCG for guests, found out by running something.
+"""The choice between KVM and TCG for guests, tested by running a guest.
 
 A /dev/kvm that opens proves little: on hosts that are virtualised in software a guest under KVM is slower than one that
 is emulated, or never gets through its boot. So a boot sector counts and ends QEMU, once under each. As a program, this

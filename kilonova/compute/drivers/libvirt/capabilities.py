@@ -74,7 +74,7 @@ class Shares:
     reserved_cpus: int = 0
     reserved_memory_mb: int = 512
     reserved_disk_mb: int = 0
-    cpu_ratio: float = 0.0  # 0: the initial one, until somebody changes it in placement
+    cpu_ratio: float = 0.0  # 0: the initial one, until it is changed in placement
     ram_ratio: float = 0.0
     disk_ratio: float = 0.0
     initial_cpu_ratio: float = 4.0
@@ -123,8 +123,8 @@ def describe(connection: libvirt.virConnect, accelerator: str, with_devices: boo
 
 
 def _features(connection: libvirt.virConnect, accelerator: str) -> list[str]:
-    told = connection.getDomainCapabilities(None, ARCHITECTURE, MACHINE, accelerator)
-    model = ElementTree.fromstring(told).find("./cpu/mode[@name='host-model']")
+    document = connection.getDomainCapabilities(None, ARCHITECTURE, MACHINE, accelerator)
+    model = ElementTree.fromstring(document).find("./cpu/mode[@name='host-model']")
     cpu = EMULATED_CPU if accelerator != KVM or model is None else _cpu_of(model)
     expanded = connection.baselineHypervisorCPU(
         None, ARCHITECTURE, MACHINE, accelerator, [cpu], libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
@@ -141,7 +141,7 @@ def _cpu_of(model: Element) -> str:
 
 def inventory_of(
     host: str,
-    told: Described,
+    described: Described,
     accelerator: str,
     offer: Offer,
     shares: Shares,
@@ -149,16 +149,16 @@ def inventory_of(
     consoles: Collection[str] = (),
 ) -> HostInventory:
     """Raises `Refused` where the options name CPUs that the host does not have. `consoles`: kinds that guests get."""
-    capabilities = ElementTree.fromstring(told.capabilities)
+    capabilities = ElementTree.fromstring(described.capabilities)
     offer.check(host, (int(cpu.get("id", "0")) for cpu in capabilities.iterfind("./host/topology/cells/cell/cpus/cpu")))
     cells = cells_in(capabilities, offer)
-    hardware = HostHardware(cells, usable(devices_in(told.devices), offer.devices))
+    hardware = HostHardware(cells, usable(devices_in(described.devices), offer.devices))
     threads = ["HW_CPU_HYPERTHREADING"] if any(cell.threads > 1 for cell in cells) else []
     by = BY_KVM if accelerator == KVM else BY_TCG
     return HostInventory(
         classes_of(hardware, shares, root),
-        sorted({*TRAITS, *threads, *cpu_traits(told.features), by, SCREEN if VNC in consoles else NO_SCREEN}),
-        _hypervisor(capabilities, told, accelerator),
+        sorted({*TRAITS, *threads, *cpu_traits(described.features), by, SCREEN if VNC in consoles else NO_SCREEN}),
+        _hypervisor(capabilities, described, accelerator),
         hardware,
         initial=shares.initial,
     )
@@ -195,13 +195,13 @@ def cpu_traits(features: list[str]) -> set[str]:
     return {f"HW_CPU_X86_{name}" for name in names}
 
 
-def _hypervisor(capabilities: Element, told: Described, accelerator: str) -> Hypervisor:
+def _hypervisor(capabilities: Element, described: Described, accelerator: str) -> Hypervisor:
     cpu = capabilities.find("./host/cpu")
     facts = {"arch": ARCHITECTURE}
     if cpu is not None:
         facts |= {tag: text for tag in ("model", "vendor") if (text := cpu.findtext(tag))}
     kinds = [KVM, TCG] if accelerator == KVM else [TCG]
-    return Hypervisor(KIND, told.version, [(ARCHITECTURE, kind, "hvm") for kind in kinds], facts)
+    return Hypervisor(KIND, described.version, [(ARCHITECTURE, kind, "hvm") for kind in kinds], facts)
 
 
 def qemu_owner(connection: libvirt.virConnect) -> tuple[int, int] | None:

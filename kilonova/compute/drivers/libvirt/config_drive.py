@@ -22,13 +22,13 @@ LABEL = "config-2"  # by which guests find it
 HALF, DRAFT = "config.half", ".config-"
 
 
-async def ensure_config_drive(place: Path, guest: GuestSpec, secrets: GuestSecrets | None, domain: str) -> None:
+async def ensure_config_drive(directory: Path, guest: GuestSpec, secrets: GuestSecrets | None, domain: str) -> None:
     """Without `secrets` the one that is there stays: it has those that the guest was defined with before. `domain`: of
     the guest's host name."""
-    if secrets is None and (place / CONFIG_DRIVE).is_file():
+    if secrets is None and (directory / CONFIG_DRIVE).is_file():
         return
     telling = Telling(dhcp_domain=domain, seed=os.urandom(SEED_BYTES))
-    await write_iso(place / CONFIG_DRIVE, config_drive(guest, secrets or GuestSecrets(), telling))
+    await write_iso(directory / CONFIG_DRIVE, config_drive(guest, secrets or GuestSecrets(), telling))
 
 
 async def write_iso(path: Path, tree: Mapping[str, bytes]) -> None:
@@ -44,14 +44,14 @@ async def write_iso(path: Path, tree: Mapping[str, bytes]) -> None:
         await FILES.run(shutil.rmtree, folder, True)
 
 
-def _lay_out(place: Path, tree: Mapping[str, bytes]) -> str:
+def _lay_out(directory: Path, tree: Mapping[str, bytes]) -> str:
     """The files in a directory for their owner alone, on the same disk as the guest's other secrets."""
-    for left in place.glob(f"{DRAFT}*"):  # by an agent that was killed here
+    for left in directory.glob(f"{DRAFT}*"):  # by an agent that was killed here
         shutil.rmtree(left, ignore_errors=True)
-    half = place / HALF
+    half = directory / HALF
     half.unlink(missing_ok=True)
     half.touch(mode=PRIVATE)  # genisoimage writes into it: the secrets are never in a file that others can read
-    folder = Path(tempfile.mkdtemp(prefix=DRAFT, dir=place))
+    folder = Path(tempfile.mkdtemp(prefix=DRAFT, dir=directory))
     for name, content in tree.items():
         parts = PurePosixPath(name).parts
         if not parts or ".." in parts or parts[0] == "/":

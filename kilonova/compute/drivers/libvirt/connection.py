@@ -20,7 +20,7 @@ from kilonova.domain.errors import Failed
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 CALLS_AT_ONCE = 4
-OPEN_SECONDS = 5.0  # after that libvirtd hangs, and nobody waits for a connection
+OPEN_SECONDS = 5.0  # after that libvirtd counts as hanging, and no caller waits for a connection
 CALL_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 KEEPALIVE_SECONDS, KEEPALIVE_MISSED = 2, 3  # a libvirtd that hangs is given up after about 8 s

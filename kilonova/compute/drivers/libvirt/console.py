@@ -8,22 +8,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 CONSOLE, EARLIER = "console.log", "console.log.0"
-MOST_KEPT = 1024 * 1024  # bytes in the file; when it is longer, it becomes the earlier one
+MOST_BYTES = 1024 * 1024  # bytes in the file; when it is longer, it becomes the earlier one
 MOST_READ = 100 * 1024  # bytes, as in Nova
 PIECE = 64 * 1024
 
 
-def prepare(place: Path) -> None:
-    """An empty file before QEMU opens it: QEMU's own would be readable for everybody."""
-    path = place / CONSOLE
+def prepare(directory: Path) -> None:
+    """Create an empty file before QEMU opens it: QEMU's own would be readable for all users."""
+    path = directory / CONSOLE
     if not path.exists():
         path.touch(mode=0o600)
 
 
-def read(place: Path) -> str:
-    """The end of what the guest wrote; "" where there is nothing."""
-    newest = _tail(place / CONSOLE, MOST_READ)
-    earlier = _tail(place / EARLIER, MOST_READ - len(newest)) if len(newest) < MOST_READ else b""
+def read(directory: Path) -> str:
+    """Return the end of the guest's output; "" if there is none."""
+    newest = _tail(directory / CONSOLE, MOST_READ)
+    earlier = _tail(directory / EARLIER, MOST_READ - len(newest)) if len(newest) < MOST_READ else b""
     return (earlier + newest).decode(errors="replace").replace("\r\n", "\n")
 
 
@@ -36,23 +36,23 @@ def _tail(path: Path, most: int) -> bytes:
         return b""
 
 
-def bound_all(places: Iterable[Path]) -> None:
-    for place in places:
-        bound(place)
+def bound_all(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        bound(directory)
 
 
-def bound(place: Path) -> None:
+def bound(directory: Path) -> None:
     """Keep the last of a long file aside and empty it. QEMU appends, so it goes on at the new end; what a guest writes
     between the two is lost, which is better than a full disk."""
-    path = place / CONSOLE
+    path = directory / CONSOLE
     with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size <= MOST_KEPT:
+        if path.stat().st_size <= MOST_BYTES:
             return
-        half = place / f"{EARLIER}.half"
+        half = directory / f"{EARLIER}.half"
         half.unlink(missing_ok=True)
         with path.open("rb") as source, os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
-            source.seek(-MOST_KEPT, os.SEEK_END)
+            source.seek(-MOST_BYTES, os.SEEK_END)
             while piece := source.read(PIECE):
                 target.write(piece)
         os.truncate(path, 0)
-        half.replace(place / EARLIER)
+        half.replace(directory / EARLIER)

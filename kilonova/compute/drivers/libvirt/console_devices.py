@@ -1,6 +1,6 @@
 """The serial line and the screen of a guest, for the agent only: the line is a unix socket in the guest's
 directory, which libvirt makes for QEMU's user alone; for the screen nothing listens, libvirt hands out connections.
-What the guest writes on its serial line goes to its console file, too, whether somebody is connected or not."""
+What the guest writes on its serial line goes to its console file, too, whether a user is connected or not."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ VIDEO_KIB = "16384"
 SCREEN = 0  # the first one
 
 
-def add_consoles(devices: Element, place: Path, kinds: Collection[str]) -> None:
-    if SERIAL in kinds and is_possible(place):
+def add_consoles(devices: Element, directory: Path, kinds: Collection[str]) -> None:
+    if SERIAL in kinds and is_possible(directory):
         serial = SubElement(devices, "serial", type="unix")
-        SubElement(serial, "source", mode="bind", path=str(place / SOCKET))
-        SubElement(serial, "log", file=str(place / CONSOLE), append="on")
+        SubElement(serial, "source", mode="bind", path=str(directory / SOCKET))
+        SubElement(serial, "log", file=str(directory / CONSOLE), append="on")
     else:
         serial = SubElement(devices, "serial", type="file")
-        SubElement(serial, "source", path=str(place / CONSOLE), append="on")
+        SubElement(serial, "source", path=str(directory / CONSOLE), append="on")
     if VNC in kinds:
         graphics = SubElement(devices, "graphics", type="vnc", sharePolicy="force-shared")
         SubElement(graphics, "listen", type="none")
@@ -43,22 +43,22 @@ def add_consoles(devices: Element, place: Path, kinds: Collection[str]) -> None:
         )  # a browser knows where its pointer is, not how it moved
 
 
-def is_possible(place: Path) -> bool:
+def is_possible(directory: Path) -> bool:
     """The kernel allows no longer paths; a guest below such a directory has a console log only."""
-    return len(os.fsencode(place / SOCKET)) <= LONGEST
+    return len(os.fsencode(directory / SOCKET)) <= LONGEST
 
 
-def keep_private(place: Path) -> None:
+def keep_private(directory: Path) -> None:
     """libvirt makes the socket for QEMU's user and group, as its umask says."""
     with contextlib.suppress(FileNotFoundError):
-        (place / SOCKET).chmod(stat.S_IRUSR | stat.S_IWUSR)
+        (directory / SOCKET).chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
 def consoles_of(domain: libvirt.virDomain) -> tuple[str, ...]:
     """Return the consoles that the guest was started with: its definition may be newer."""
     devices = ElementTree.fromstring(domain.XMLDesc(0))
-    found = {VNC: "./devices/graphics[@type='vnc']/listen[@type='none']", SERIAL: "./devices/serial[@type='unix']"}
-    return tuple(kind for kind, path in found.items() if devices.find(path) is not None)
+    paths = {VNC: "./devices/graphics[@type='vnc']/listen[@type='none']", SERIAL: "./devices/serial[@type='unix']"}
+    return tuple(kind for kind, path in paths.items() if devices.find(path) is not None)
 
 
 def open_screen(domain: libvirt.virDomain) -> socket.socket:

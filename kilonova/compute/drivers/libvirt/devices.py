@@ -14,14 +14,18 @@ from kilonova.compute.drivers.libvirt.disks import CONFIG_DRIVE, DISK, SWAP, boo
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec, GuestVolume
 
-ALIAS = "ua-"  # how libvirt wants aliases of our own to begin; the rest is the attachment's id
+ALIAS = "ua-"  # libvirt's prefix for user-defined aliases; the rest is the attachment's id
 NBD = "nbd"
 RECONNECT_SECONDS = 60  # that QEMU waits for a volume server which is restarted, before the guest sees errors
 CONFIG_DRIVE_TARGET = "hda"
 
 
 def add_devices(
-    devices: Element, guest: GuestSpec, place: Path, interfaces: Sequence[Element] = (), consoles: Sequence[str] = ()
+    devices: Element,
+    guest: GuestSpec,
+    directory: Path,
+    interfaces: Sequence[Element] = (),
+    consoles: Sequence[str] = (),
 ) -> None:
     """`interfaces`: the network devices, one for each port. `consoles`: the kinds that users may connect to."""
     root = next((one for one in guest.volumes if one.is_root), None)
@@ -34,16 +38,16 @@ def add_devices(
     for name in names:
         target = free_target(taken)
         taken.append(target)
-        devices.append(_file_disk(place / name, target, "raw" if name == SWAP else "qcow2"))
+        devices.append(_file_disk(directory / name, target, "raw" if name == SWAP else "qcow2"))
     for volume in guest.volumes:
         if volume is not root and is_connected(volume):
             target = free_target(taken, volume.device)
             taken.append(target)
             devices.append(volume_disk(volume, target))
-    if (place / CONFIG_DRIVE).is_file():
-        devices.append(_config_drive(place / CONFIG_DRIVE))
+    if (directory / CONFIG_DRIVE).is_file():
+        devices.append(_config_drive(directory / CONFIG_DRIVE))
     devices.extend(interfaces)
-    add_consoles(devices, place, consoles)
+    add_consoles(devices, directory, consoles)
     SubElement(devices, "memballoon", model="none")
     random = SubElement(devices, "rng", model="virtio")
     SubElement(random, "backend", model="random").text = "/dev/urandom"
@@ -86,7 +90,7 @@ def _config_drive(path: Path) -> Element:
 
 
 def volume_disk(volume: GuestVolume, target: str) -> Element:
-    """A volume, opened by QEMU itself. What it knows no way to is refused."""
+    """A volume, opened by QEMU itself. A connection of an unknown type is refused."""
     kind, data = volume.connection.get("driver_volume_type"), volume.connection.get("data", {})
     if kind != NBD:
         text = f"volume {volume.volume}: its connection is of the type {kind!r}; the libvirt driver opens {NBD!r} alone"
@@ -120,13 +124,13 @@ def _nbd_source(volume: GuestVolume, data: dict[str, Any]) -> Element:
 
 def attached_in(domain: Element) -> dict[str, Element]:
     """Return the disks of volumes in a domain's XML, by attachment."""
-    found = {}
+    disks = {}
     for disk in domain.iterfind("./devices/disk"):
         alias = disk.find("./alias")
         name = "" if alias is None else alias.get("name", "")
         if name.startswith(ALIAS):
-            found[name.removeprefix(ALIAS)] = disk
-    return found
+            disks[name.removeprefix(ALIAS)] = disk
+    return disks
 
 
 def targets_in(domain: Element) -> list[str]:

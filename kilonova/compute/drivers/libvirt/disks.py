@@ -28,7 +28,7 @@ PASSABLE = 0o711  # QEMU may run as another user: it goes through our directorie
 
 
 def storage_id(root: Path) -> str:
-    """Return the id that all hosts with this directory read: a random word that the first of them wrote there."""
+    """Return the id that all hosts with this directory read: a random text that the first of them wrote there."""
     path, half = root / STORAGE, root / f"{STORAGE}.{uuid.uuid4().hex}"
     if not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
@@ -49,29 +49,29 @@ class Disks:
         self._host = host
         self._bases = bases
 
-    def place(self, server: str, copy: int, host: str = "") -> Path:
+    def directory(self, server: str, copy: int, host: str = "") -> Path:
         return self._root / (host or self._host) / server / str(copy)
 
     def disk(self, server: str, copy: int) -> Path:
-        return self.place(server, copy) / DISK
+        return self.directory(server, copy) / DISK
 
     def is_whole(self, server: str, copy: int) -> bool:
         return self.disk(server, copy).is_file()
 
     def all(self) -> list[tuple[str, int]]:
         """Every copy that has a directory here."""
-        found = [path for path in (self._root / self._host).glob("*/*") if path.name.isdigit()]
-        return sorted((path.parent.name, int(path.name)) for path in found)
+        directories = [path for path in (self._root / self._host).glob("*/*") if path.name.isdigit()]
+        return sorted((path.parent.name, int(path.name)) for path in directories)
 
     def prepare(self) -> None:
         """The host's directory; others that share `root` see it."""
         self._ready(self._root / self._host)
 
-    def ready_place(self, server: str, copy: int, host: str = "") -> Path:
-        """The directory of a copy, made where it is missing."""
-        place = self.place(server, copy, host)
-        self._ready(place)
-        return place
+    def ready_directory(self, server: str, copy: int, host: str = "") -> Path:
+        """Return the directory of a copy; create it if it is missing."""
+        directory = self.directory(server, copy, host)
+        self._ready(directory)
+        return directory
 
     def _ready(self, folder: Path) -> None:
         for path in reversed((folder, *folder.parents)):
@@ -81,89 +81,89 @@ class Disks:
 
     async def make(self, guest: GuestSpec, image: ImageOrder | None = None) -> None:
         """All disks of the copy. The root disk is the last: with it, the copy is whole."""
-        place = self.ready_place(guest.server, guest.copy)
+        directory = self.ready_directory(guest.server, guest.copy)
         await self._make_local(guest)
-        half = place / HALF
+        half = directory / HALF
         await FILES.run(begin_file, half)
         if boots_from_volume(guest):  # it is never attached; it says that the copy is whole
             await run("qemu-img", "create", "-q", "-f", QCOW2, str(half), str(MIB))
         else:
             size = guest.disk_gb * GIB
             base = await self._bases.ensure(guest.image, guest.image_format, size or MOST_DISK, image)
-            await FILES.run(link, base.path, place / BASE)
+            await FILES.run(link, base.path, directory / BASE)
             layered = ("-b", BASE, "-F", RAW)  # by a name in the same directory: it moves with the disk
             await run("qemu-img", "create", "-q", "-f", QCOW2, *layered, str(half), str(max(size, base.size)))
-        await FILES.run_to_its_end(finish_file, half, place / DISK)
+        await FILES.run_to_its_end(finish_file, half, directory / DISK)
 
     async def fit(self, guest: GuestSpec) -> None:
         """Grow the disks to the guest's sizes and make those that it lacks. None shrinks, but for swap: a guest keeps
-        nothing there, so it is made again."""
-        place, sizes = self.place(guest.server, guest.copy), local_bytes(guest)
+        nothing there, so it is created again."""
+        directory, sizes = self.directory(guest.server, guest.copy), local_bytes(guest)
         if guest.disk_gb and not boots_from_volume(guest):
-            await self._grow(place / DISK, guest.disk_gb * GIB)
-        for disk in self.ephemerals(place):
+            await self._grow(directory / DISK, guest.disk_gb * GIB)
+        for disk in self.ephemerals(directory):
             await self._grow(disk, sizes.get(disk.name, 0))
-        swap = place / SWAP
+        swap = directory / SWAP
         if swap.is_file() and swap.stat().st_size != sizes.get(SWAP, 0):
             swap.unlink()
         await self._make_local(guest)
 
     async def fits(self, guest: GuestSpec) -> bool:
         """Return whether `fit` has nothing left to do."""
-        place, sizes = self.place(guest.server, guest.copy), local_bytes(guest)
-        swap = place / SWAP
-        there = {disk.name: await self._bytes(disk) for disk in self.ephemerals(place)}
+        directory, sizes = self.directory(guest.server, guest.copy), local_bytes(guest)
+        swap = directory / SWAP
+        there = {disk.name: await self._bytes(disk) for disk in self.ephemerals(directory)}
         there |= {SWAP: swap.stat().st_size} if swap.is_file() else {}
         checked = guest.disk_gb and not boots_from_volume(guest)
-        return there == sizes and (not checked or await self._bytes(place / DISK) >= guest.disk_gb * GIB)
+        return there == sizes and (not checked or await self._bytes(directory / DISK) >= guest.disk_gb * GIB)
 
     def adopt(self, server: str, copy: int, other: int) -> bool:
         """The disk of another copy, if it is seen from here, gets one more name, and stays when the other name goes."""
         disk = self.find(server, other)
         if disk is None:
             return False
-        place = self.ready_place(server, copy)
+        directory = self.ready_directory(server, copy)
         others = (disk.parent / name for name in LINKED)
         layers = sorted(disk.parent.glob(f"*{LAYER}"))
         for path in (*layers, *self.ephemerals(disk.parent), *others, disk):
-            if path.is_file() and not (place / path.name).exists():
-                os.link(path, place / path.name)
+            if path.is_file() and not (directory / path.name).exists():
+                os.link(path, directory / path.name)
         return True
 
     def find(self, server: str, copy: int) -> Path | None:
         """The disk of any host's copy that is seen from here."""
-        found = (directory / DISK for directory in sorted(self._root.glob(f"*/{server}/{copy}")))
-        return next((disk for disk in found if disk.is_file()), None)
+        disks = (directory / DISK for directory in sorted(self._root.glob(f"*/{server}/{copy}")))
+        return next((disk for disk in disks if disk.is_file()), None)
 
     def remove(self, server: str, copy: int) -> None:
-        """The disk last: while it lies there, the copy is one that somebody still has to remove."""
-        place = self.place(server, copy)
-        if not place.is_dir():
+        """Remove the disk last: while it exists, the copy counts as one to be removed."""
+        directory = self.directory(server, copy)
+        if not directory.is_dir():
             return
-        for path in sorted(place.iterdir(), key=lambda path: path.name == DISK):
+        for path in sorted(directory.iterdir(), key=lambda path: path.name == DISK):
             if not path.is_dir():
                 path.unlink(missing_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
-        if place.parent.is_dir() and not any(place.parent.iterdir()):
-            place.parent.rmdir()
+        shutil.rmtree(directory, ignore_errors=True)
+        if directory.parent.is_dir() and not any(directory.parent.iterdir()):
+            directory.parent.rmdir()
 
-    def ephemerals(self, place: Path) -> list[Path]:
-        return sorted(place.glob(EPHEMERAL.format("*")))
+    def ephemerals(self, directory: Path) -> list[Path]:
+        return sorted(directory.glob(EPHEMERAL.format("*")))
 
     async def _make_local(self, guest: GuestSpec) -> None:
         """The ephemeral and swap disks that are not there yet."""
-        place = self.ready_place(guest.server, guest.copy)
+        directory = self.ready_directory(guest.server, guest.copy)
         for name, size in local_bytes(guest).items():
-            if (place / name).is_file():
+            if (directory / name).is_file():
                 continue
-            half = place / HALF
+            half = directory / HALF
             await FILES.run(begin_file, half)
             if name == SWAP:
                 os.truncate(half, size)
                 await run("mkswap", str(half))
             else:
                 await run("qemu-img", "create", "-q", "-f", QCOW2, str(half), str(size))
-            await FILES.run_to_its_end(finish_file, half, place / name)
+            await FILES.run_to_its_end(finish_file, half, directory / name)
 
     async def _grow(self, disk: Path, size: int) -> None:
         there = await self._bytes(disk)

@@ -12,7 +12,7 @@ import msgspec
 
 from kilonova.compute.drivers.libvirt.devices import add_devices
 from kilonova.compute.drivers.libvirt.interfaces import Plugged, interfaces, user_network
-from kilonova.domain.cpus import told
+from kilonova.domain.cpus import format_cpus
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
 
@@ -23,7 +23,7 @@ KVM = "kvm"
 
 
 def name_of(server: str, copy: int) -> str:
-    """Domains are found by their names; a copy's number is part of it (law 4)."""
+    """Return a domain's name, by which it is looked up; a copy's number is part of it (law 4)."""
     return f"{PREFIX}{server}-{copy}"
 
 
@@ -35,7 +35,7 @@ def copy_of(name: str) -> tuple[str, int] | None:
 
 def domain_xml(
     guest: GuestSpec,
-    place: Path,
+    directory: Path,
     accelerator: str,
     owner: str,
     plugged: Sequence[Plugged] = (),
@@ -62,14 +62,14 @@ def domain_xml(
     if accelerator != KVM:
         _text(SubElement(features, "tcg"), "tb-cache", str(TRANSLATED_MIB), unit="MiB")
     _text(domain, "on_crash", "destroy")
-    add_devices(SubElement(domain, "devices"), guest, place, interfaces(plugged), consoles)
+    add_devices(SubElement(domain, "devices"), guest, directory, interfaces(plugged), consoles)
     if (command := user_network(plugged)) is not None:
         domain.append(command)
     return ElementTree.tostring(domain, encoding="unicode")
 
 
 def metadata_of(guest: GuestSpec, owner: str) -> Element:
-    """The definition, without what opens its volumes: everybody who may use libvirt can read it (law 13)."""
+    """The definition, without the secrets of its volumes: all users of libvirt can read it (law 13)."""
     volumes = [msgspec.structs.replace(one, connection={}) for one in guest.volumes]
     element = Element(f"{{{NAMESPACE}}}guest", owner=owner)
     element.text = _for_xml(msgspec.json.encode(msgspec.structs.replace(guest, volumes=volumes)).decode())
@@ -104,14 +104,14 @@ def _hardware(domain: Element, guest: GuestSpec, claim: HostClaim, accelerator: 
         for vcpu, cpu in cell.pinning:
             SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(cpu))
         SubElement(numa, "memnode", cellid=str(number), mode="strict", nodeset=str(cell.cell))
-        cpus = told((*cell.shared, *(vcpu for vcpu, _ in cell.pinning)))
+        cpus = format_cpus((*cell.shared, *(vcpu for vcpu, _ in cell.pinning)))
         SubElement(cells, "cell", id=str(number), cpus=cpus, memory=str(cell.memory_mb), unit="MiB")
         if guest.wish is not None and guest.wish.rules.page_size not in ("", "small"):
             pages = backing if backing is not None else SubElement(SubElement(domain, "memoryBacking"), "hugepages")
             backing = pages
             SubElement(pages, "page", size=str(cell.page_kb), unit="KiB", nodeset=str(number))
     if emulator:
-        SubElement(tune, "emulatorpin", cpuset=told(emulator))
+        SubElement(tune, "emulatorpin", cpuset=format_cpus(emulator))
 
 
 def _cpu(domain: Element, guest: GuestSpec, accelerator: str) -> Element:

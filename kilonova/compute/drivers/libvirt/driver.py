@@ -56,7 +56,7 @@ class LibvirtDriver:
     shares: Shares = field(default_factory=Shares)
     network: HostNetwork | None = None  # without one guests have no network devices
     volumes: HostVolumes | None = None  # without it only those whose connections name an NBD server
-    always_config_drive: bool = False  # where guests have no other way to learn what they are told
+    always_config_drive: bool = False  # where guests have no other source of metadata
     dhcp_domain: str = "novalocal"
     disk_url: str = ""  # where `receiver` takes disks from other hosts; "": it is not served
     disk_ca_file: str = ""  # who signs the certificates of other hosts
@@ -69,7 +69,7 @@ class LibvirtDriver:
         self._disks = Disks(self.root, self.host, self._bases)
         self._room = RebuildRoom(self.root, self._disks, self._bases)
         self._moves = Moves(self.host, self._disks, self._bases, DiskSender(self.disk_ca_file), self.disk_url)
-        self.receiver = DiskReceiver(self._disks.place, check_received)
+        self.receiver = DiskReceiver(self._disks.directory, check_received)
         self._snapshots = DiskSnapshots(self._disks, self.connection)
         self._owner = str((self.root / self.host).absolute())
         self._known: dict[str, guests.DefinedDomain] = {}  # definitions, by the name of the domain
@@ -90,9 +90,9 @@ class LibvirtDriver:
     async def inventory(self) -> HostInventory:
         await FILES.run(self._disks.prepare)
         chosen = await self._chosen()
-        told = await self.connection.call(describe, chosen, bool(self.offer.devices))
+        described = await self.connection.call(describe, chosen, bool(self.offer.devices))
         offers = (self.offer, self.shares, self.root, self.kinds)
-        return await FILES.run(inventory_of, self.host, told, chosen, *offers)
+        return await FILES.run(inventory_of, self.host, described, chosen, *offers)
 
     async def qemu_owner(self) -> tuple[int, int] | None:
         """User and group that QEMU runs as; None: as we do."""
@@ -139,8 +139,8 @@ class LibvirtDriver:
 
     async def _look_after(self, running: list[str]) -> None:
         """Now and then: consoles stay short, unused images go."""
-        places = [self._disks.place(*key) for name in running if (key := copy_of(name)) is not None]
-        await FILES.run(console.bound_all, places)
+        directories = [self._disks.directory(*key) for name in running if (key := copy_of(name)) is not None]
+        await FILES.run(console.bound_all, directories)
         if time.monotonic() > self._cleaned + CLEAN_EVERY:
             self._cleaned = time.monotonic()
             await self._bases.clean()
@@ -159,7 +159,7 @@ class LibvirtDriver:
         self, guest: GuestSpec, *, of_copy: int, keeps_ephemeral: bool, image: ImageOrder | None = None
     ) -> str:
         if self._disks.is_whole(guest.server, guest.copy):
-            return BESIDE  # it has been made
+            return BESIDE  # it exists
         return await self._room.find(guest, of_copy, image, keeps_ephemeral=keeps_ephemeral)
 
     async def sees_disk(self, server: str, copy: int) -> bool:
@@ -207,11 +207,11 @@ class LibvirtDriver:
     # -- guests -------------------------------------------------------------------------------------------------
 
     async def ensure_defined(self, guest: GuestSpec, secrets: GuestSecrets | None = None) -> None:
-        place = await FILES.run(self._disks.ready_place, guest.server, guest.copy)
+        directory = await FILES.run(self._disks.ready_directory, guest.server, guest.copy)
         if guest.contents.config_drive or self.always_config_drive:
-            await ensure_config_drive(place, guest, secrets, self.dhcp_domain)
+            await ensure_config_drive(directory, guest, secrets, self.dhcp_domain)
         opened, plugged = await self._opened(guest), await self._plugged(guest)
-        xml = domain_xml(opened, place, await self._chosen(), self._owner, plugged, self.kinds)
+        xml = domain_xml(opened, directory, await self._chosen(), self._owner, plugged, self.kinds)
         self._forget(name_of(guest.server, guest.copy))
         await self.connection.call(guests.define, xml)
         if self.volumes is not None:
@@ -227,9 +227,9 @@ class LibvirtDriver:
                 await self._plugged(spec)  # the machine may have been started again since the guest was defined
             if self.volumes is not None:
                 await self.volumes.ready(server, copy)
-            await FILES.run(console.prepare, self._disks.place(server, copy))
+            await FILES.run(console.prepare, self._disks.directory(server, copy))
             await self.connection.call(guests.start, server, copy, seconds=START_SECONDS)
-            await FILES.run(console_devices.keep_private, self._disks.place(server, copy))
+            await FILES.run(console_devices.keep_private, self._disks.directory(server, copy))
         elif not on and running:
             await self._shut_down(server, copy)
 
@@ -279,7 +279,7 @@ class LibvirtDriver:
         seen = await self.connection.call(guests.running_with, attachment)
         names = [name for name, bytes_seen in seen.items() if bytes_seen < size]
         try:
-            if names or not seen:  # else it was told once more
+            if names or not seen:  # else the order was repeated
                 await self._renew_volume(attachment, size, names)
         finally:
             await self._go_on(list(seen))  # one that sees the size may have been paused by an agent that died since
@@ -330,15 +330,15 @@ class LibvirtDriver:
 
     async def console(self, server: str, copy: int) -> str:
         """Read from the file alone: it is there while libvirtd is away."""
-        place = self._disks.place(server, copy)
-        if not await FILES.run(place.is_dir):
+        directory = self._disks.directory(server, copy)
+        if not await FILES.run(directory.is_dir):
             raise Failed("no_guest", f"{self.host} has no copy {copy} of server {server}", final=True)
-        return await FILES.run(console.read, place)
+        return await FILES.run(console.read, directory)
 
     async def consoles(self, server: str, copy: int) -> Sequence[str]:
         return await self.connection.call(guests.consoles, server, copy)
 
     async def open_console(self, server: str, copy: int, kind: str) -> ByteStream:
         if kind == SERIAL:
-            return await open_socket(self._disks.place(server, copy) / console_devices.SOCKET)
+            return await open_socket(self._disks.directory(server, copy) / console_devices.SOCKET)
         return await use_socket(await self.connection.call(guests.open_screen, server, copy))

@@ -20,7 +20,7 @@ from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.threads import COPIES, FILES
 from kilonova.world import free_bytes
 
-PATIENCE = 60.0  # seconds without a byte; then the step fails, and what has come stays for the next try
+PATIENCE = 60.0  # seconds without a byte; then the step fails, and the received bytes stay for the next try
 PAUSE = 1.0
 CUT = (OSError, http.client.HTTPException, NoAnswer)
 PIECE = 1024 * 1024
@@ -59,7 +59,7 @@ class FetchedImages:
         return LocalImage(path, order.content.disk_format, is_temporary=True)
 
     async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
-        """Its first bytes are fetched: they say how large the disk of a qcow2 is, and that the image can be had."""
+        """Fetch its first bytes: they give the disk size of a qcow2, and show that the image is available."""
         if order is None or order.content is None:
             raise Failed("image_gone", f"image {image}: the image service does not have it any more", final=True)
         size, disk_format = order.content.size, order.content.disk_format or declared or RAW
@@ -96,8 +96,8 @@ class FetchedImages:
             await FILES.run_to_its_end(part.clear)
             await self._fill(part, order)
         if not part.is_right():
-            content, found = part.content, part.digest.hexdigest()
-            text = f"its {content.algorithm} is {found[:16]}…, the image service says {content.checksum[:16]}…"
+            content, digest = part.content, part.digest.hexdigest()
+            text = f"its {content.algorithm} is {digest[:16]}…, the image service says {content.checksum[:16]}…"
             raise Failed("image_differs", f"image {order.image}: {text}; nothing of it is kept", final=True)
         await FILES.run_to_its_end(part.flush)
 

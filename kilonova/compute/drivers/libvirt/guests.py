@@ -1,4 +1,4 @@
-"""Guests in libvirt: the calls that verbs are made of. Every function runs in a thread of the connection; each reads
+"""Guests in libvirt: the calls of the driver's verbs. Every function runs in a thread of the connection; each reads
 the present state first, so that doing it twice ends the same."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DefinedDomain(NamedTuple):
 def powers(connection: libvirt.virConnect) -> dict[str, bool]:
     """Return whether each of our domains runs, by name, with one call for all."""
     stats = connection.getAllDomainStats(STATES, NO_WAITING)
-    named = ((domain.name(), found.get("state.state", libvirt.VIR_DOMAIN_NOSTATE)) for domain, found in stats)
+    named = ((domain.name(), values.get("state.state", libvirt.VIR_DOMAIN_NOSTATE)) for domain, values in stats)
     return {name: state not in OFF for name, state in named if copy_of(name) is not None}
 
 
@@ -55,8 +55,10 @@ def report(
     connection: libvirt.virConnect, known: Mapping[str, DefinedDomain]
 ) -> tuple[dict[str, bool], dict[str, DefinedDomain]]:
     """`powers`, and the definitions of those that are not known yet."""
-    found = powers(connection)
-    return found, {name: definition for name in found if name not in known and (definition := _known(connection, name))}
+    running = powers(connection)
+    return running, {
+        name: definition for name in running if name not in known and (definition := _known(connection, name))
+    }
 
 
 def _known(connection: libvirt.virConnect, name: str) -> DefinedDomain | None:
@@ -98,7 +100,7 @@ def start(connection: libvirt.virConnect, server: str, copy: int) -> None:
     try:
         domain.create()
     except libvirt.libvirtError:
-        if not _runs(domain):  # else somebody was faster
+        if not _runs(domain):  # else it was started concurrently
             raise
 
 
@@ -159,16 +161,16 @@ def detach(connection: libvirt.virConnect, server: str, copy: int, attachment: s
 
 def running_with(connection: libvirt.virConnect, attachment: str) -> dict[str, int]:
     """The names of running guests that have this volume, and the size in bytes that each sees."""
-    found = {}
+    sizes = {}
     for name in (name for name, on in powers(connection).items() if on):
         domain = _find(connection, name)
         if domain is not None and (disk := _attached(domain).get(attachment)) is not None:
-            found[name] = int(domain.blockInfo(_target(disk))[0])
-    return found
+            sizes[name] = int(domain.blockInfo(_target(disk))[0])
+    return sizes
 
 
 def pause(connection: libvirt.virConnect, name: str) -> None:
-    """Nothing that it asked of a disk is under way when this returns."""
+    """No disk request of the guest is under way when this returns."""
     if (domain := _find(connection, name)) is not None and domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING:
         domain.suspend()
 
@@ -180,7 +182,7 @@ def go_on(connection: libvirt.virConnect, name: str) -> None:
     try:
         domain.resume()
     except libvirt.libvirtError:
-        if _is_suspended(domain):  # not one that somebody else has resumed just now
+        if _is_suspended(domain):  # not one that was resumed concurrently
             raise
 
 
@@ -191,7 +193,7 @@ def _is_suspended(domain: libvirt.virDomain) -> bool:
 
 def show_size(connection: libvirt.virConnect, name: str, attachment: str, size: int) -> None:
     """QEMU learns the size of a volume when it connects to its server, and notices that it has to when it next asks
-    for something. So it is made to read, and then to tell the guest."""
+    for something. So make it read, and then notify the guest."""
     ends = time.monotonic() + SHOW_SECONDS
     read = f'qemu-io -d /machine/peripheral/{ALIAS}{attachment}/virtio-backend "read 0 512"'
     while (domain := _find(connection, name)) is not None and attachment in (disks := _attached(domain)):
@@ -224,8 +226,8 @@ def note_volume(
     document = ElementTree.tostring(
         metadata_of(msgspec.structs.replace(spec, volumes=volumes), owner_in(element)), encoding="unicode"
     )
-    kind, kept = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_CONFIG
-    domain.setMetadata(kind, document, METADATA_PREFIX, NAMESPACE, kept)
+    kind, flags = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    domain.setMetadata(kind, document, METADATA_PREFIX, NAMESPACE, flags)
 
 
 def consoles(connection: libvirt.virConnect, server: str, copy: int) -> tuple[str, ...]:
@@ -244,8 +246,8 @@ def open_screen(connection: libvirt.virConnect, server: str, copy: int) -> socke
 def _configurations(domain: libvirt.virDomain) -> list[tuple[int, int]]:
     """The definition and, of a running guest, the guest: the flags to change each, and to read it. The guest is the
     first, so that a definition never has what the guest could not be given."""
-    kept = (libvirt.VIR_DOMAIN_AFFECT_CONFIG, libvirt.VIR_DOMAIN_XML_INACTIVE)
-    return [(libvirt.VIR_DOMAIN_AFFECT_LIVE, 0), kept] if _runs(domain) else [kept]
+    config = (libvirt.VIR_DOMAIN_AFFECT_CONFIG, libvirt.VIR_DOMAIN_XML_INACTIVE)
+    return [(libvirt.VIR_DOMAIN_AFFECT_LIVE, 0), config] if _runs(domain) else [config]
 
 
 def _detach(domain: libvirt.virDomain, disk: Element, flags: int, attachment: str) -> None:

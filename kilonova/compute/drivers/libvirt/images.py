@@ -22,8 +22,8 @@ from kilonova.threads import COPIES, FILES
 logger = logging.getLogger(__name__)
 BASES = "_base"  # beside the directories of the hosts; no host's name begins so
 UNUSED_SECONDS = 24 * 3600.0  # that a base stays without a disk over it
-FRESH_SECONDS = 600.0  # that it stays where room is needed at once: somebody may be about to lay a disk over it
-MOST_DISK = 16 * 1024**4  # bytes, of a disk whose flavor says no size
+FRESH_SECONDS = 600.0  # that it stays where room is needed at once: a disk may be about to be laid over it
+MOST_DISK = 16 * 1024**4  # bytes, of a disk whose flavor has no size
 PART = "part"  # ends the name of an image that is being fetched
 PRIVATE = 0o600
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -31,15 +31,15 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 class LocalImage(NamedTuple):
     path: Path
-    disk_format: str  # as its owner declared it; "": whoever asked knows
-    is_temporary: bool = False  # nobody else needs the file
+    disk_format: str  # as its owner declared it; "": the caller knows it
+    is_temporary: bool = False  # no other user of the file exists
 
 
 class ImageSize(NamedTuple):
     """The space that an image takes on a host, in bytes."""
 
     disk_format: str  # as `LocalImage`
-    copied: int  # of the file that is removed again once the base is made
+    copied: int  # of the file that is removed again once the base exists
     content: int  # of the image as it is stored
     disk: int  # of the disk that it holds
 
@@ -71,10 +71,10 @@ class LocalImages:
         raise NotImplementedError
 
     async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
-        found = await self.fetch(image, order)
-        disk_format = found.disk_format or declared or RAW
-        disk = await FILES.run(inspect, found.path, disk_format, MOST_DISK)
-        content = (await FILES.run(found.path.stat)).st_size
+        local = await self.fetch(image, order)
+        disk_format = local.disk_format or declared or RAW
+        disk = await FILES.run(inspect, local.path, disk_format, MOST_DISK)
+        content = (await FILES.run(local.path.stat)).st_size
         return ImageSize(disk_format, 0, content, disk or content)
 
 
@@ -116,7 +116,7 @@ class Bases:
         self._making: dict[str, asyncio.Lock] = {}
 
     async def ensure(self, image: str, declared: str, most: int = MOST_DISK, order: ImageOrder | None = None) -> Base:
-        """Raises `Failed` where it cannot be had, or is larger than `most` bytes. Guests that need it at the same time
+        """Raise `Failed` if it is not available, or is larger than `most` bytes. Guests that need it at the same time
         wait for one of them."""
         path = self.path(image)
         lock = self._making.setdefault(image, asyncio.Lock())
@@ -169,20 +169,20 @@ class Bases:
         """Make a base, with the format passed to QEMU and the image inspected again: left to guess, QEMU would open
         any file that a qcow2 names, no matter who uploaded it."""
         try:
-            found = await self._source.fetch(image, order)
+            local = await self._source.fetch(image, order)
         except Refused as why:
             raise Failed("image_unreadable", f"image {image}: {why.message}", final=True) from None
         try:
-            await self._convert(image, found, found.disk_format or declared or RAW, path, most)
+            await self._convert(image, local, local.disk_format or declared or RAW, path, most)
         finally:
-            if found.is_temporary:
-                await FILES.run(found.path.unlink, True)
+            if local.is_temporary:
+                await FILES.run(local.path.unlink, True)
 
-    async def _convert(self, image: str, found: LocalImage, disk_format: str, path: Path, most: int) -> None:
+    async def _convert(self, image: str, local: LocalImage, disk_format: str, path: Path, most: int) -> None:
         """Refuse a disk that is too large before a byte of it is written: a small file may hold a large one."""
         _require_format(image, disk_format)
         try:
-            disk = await FILES.run(inspect, found.path, disk_format, MOST_DISK)
+            disk = await FILES.run(inspect, local.path, disk_format, MOST_DISK)
         except Refused as why:
             raise Failed("image_unreadable", f"image {image}: {why.message}", final=True) from None
         _require_fit(image, disk or 0, most)
@@ -192,7 +192,7 @@ class Bases:
         await FILES.run(begin_file, half)
         try:
             formats = ("-f", disk_format, "-O", RAW)
-            await run("qemu-img", "convert", *formats, str(found.path), str(half), seconds=LONG_SECONDS)
+            await run("qemu-img", "convert", *formats, str(local.path), str(half), seconds=LONG_SECONDS)
             await COPIES.run_to_its_end(finish_file, half, path)  # else it may give its name to the file of a next try
         except (Failed, OSError):
             await FILES.run(half.unlink, True)  # a full disk would stay full
@@ -206,8 +206,8 @@ class Bases:
         """Remove bases that no disk uses, and files of fetches that were not continued."""
         for path in self._folder.glob("*.*"):
             with contextlib.suppress(FileNotFoundError):
-                found = path.stat()
-                if found.st_nlink == 1 and found.st_mtime < time.time() - seconds:
+                status = path.stat()
+                if status.st_nlink == 1 and status.st_mtime < time.time() - seconds:
                     path.unlink()
 
 

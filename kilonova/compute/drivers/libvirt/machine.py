@@ -13,8 +13,8 @@ from kilonova.domain.pci import PHYSICAL, STANDARD, VIRTUAL, PciDevice
 
 
 def cells_in(capabilities: Element, offer: Offer) -> tuple[HostCell, ...]:
-    found = capabilities.iterfind("./host/topology/cells/cell")
-    return tuple(_cell(cell, offer) for cell in found)
+    cells = capabilities.iterfind("./host/topology/cells/cell")
+    return tuple(_cell(cell, offer) for cell in cells)
 
 
 def _cell(cell: Element, offer: Offer) -> HostCell:
@@ -35,8 +35,8 @@ def _cell(cell: Element, offer: Offer) -> HostCell:
 
 def devices_in(documents: Iterable[str]) -> list[PciDevice]:
     """Return the PCI devices in libvirt's node devices, one XML document each."""
-    found = (ElementTree.fromstring(document).find("./capability[@type='pci']") for document in documents)
-    return sorted((_device(one) for one in found if one is not None), key=lambda device: device.address)
+    capabilities = (ElementTree.fromstring(document).find("./capability[@type='pci']") for document in documents)
+    return sorted((_device(one) for one in capabilities if one is not None), key=lambda device: device.address)
 
 
 def _device(pci: Element) -> PciDevice:

@@ -44,16 +44,16 @@ class Moves:
     # -- the destination ----------------------------------------------------------------------------------------
 
     async def expect(self, guest: GuestSpec, token: str, image: ImageOrder | None) -> str:
-        """The file that says so also tells the source whether both see the same storage: it finds it, or does not."""
-        place = await FILES.run(self._disks.ready_place, guest.server, guest.copy)
+        """Expect disks. The file that records this also shows the source whether both see the same storage."""
+        directory = await FILES.run(self._disks.ready_directory, guest.server, guest.copy)
         if not token:
             return ""
-        base = "" if self._disks.is_whole(guest.server, guest.copy) else await self._link_base(guest, place, image)
-        await FILES.run(write_expected, place, Expected(hashed(token), _most_bytes(guest), base))
+        base = "" if self._disks.is_whole(guest.server, guest.copy) else await self._link_base(guest, directory, image)
+        await FILES.run(write_expected, directory, Expected(hashed(token), _most_bytes(guest), base))
         return self._url
 
-    async def _link_base(self, guest: GuestSpec, place: Path, image: ImageOrder | None) -> str:
-        """The base need not be sent where the image can be fetched. Returns the image that it was made of, or ""."""
+    async def _link_base(self, guest: GuestSpec, directory: Path, image: ImageOrder | None) -> str:
+        """The base need not be sent where the image can be fetched. Return the image of the base, or ""."""
         if boots_from_volume(guest) or not guest.image:
             return ""
         try:
@@ -61,46 +61,46 @@ class Moves:
         except Failed as why:
             logger.info("base is sent with the disk: server=%s image=%s why=%s", guest.server, guest.image, why.message)
             return ""
-        await FILES.run(link, base.path, place / BASE)
+        await FILES.run(link, base.path, directory / BASE)
         return guest.image
 
     def arrived(self, server: str, copy: int) -> None:
         """Stop expecting disks: the token is invalid from now on."""
-        (self._disks.place(server, copy) / INCOMING).unlink(missing_ok=True)
+        (self._disks.directory(server, copy) / INCOMING).unlink(missing_ok=True)
 
     # -- the source ---------------------------------------------------------------------------------------------
 
     async def send(self, server: str, copy: int, to_host: str, to_copy: int, route: DiskRoute | None) -> None:
         token = route.token if route is not None else ""
         if to_host == self._host or await FILES.run(self._shares, server, to_copy, to_host, token):
-            if not (self._disks.place(server, to_copy, to_host) / DISK).is_file():
-                await self._settle(self._disks.place(server, copy))
+            if not (self._disks.directory(server, to_copy, to_host) / DISK).is_file():
+                await self._settle(self._disks.directory(server, copy))
                 await self._lay_over(server, copy, to_host, to_copy)
             logger.info("disks stay where they are: server=%s copy=%s host=%s", server, to_copy, to_host)
             return
         if route is None or not route.url:
             text = f"{self._host} cannot send a disk to {to_host}: they share no storage, and it takes no disks"
             raise Failed("unreachable", f"{text} over the network", final=True)
-        place = self._disks.place(server, copy)
-        await self._settle(place)
-        sent = await self._sender.send(route, server, to_copy, await FILES.run(self._files, place))
+        directory = self._disks.directory(server, copy)
+        await self._settle(directory)
+        sent = await self._sender.send(route, server, to_copy, await FILES.run(self._files, directory))
         logger.info("disks sent: server=%s copy=%s host=%s bytes=%s", server, to_copy, to_host, sent)
 
     def _shares(self, server: str, copy: int, host: str, token: str) -> bool:
         """Return whether the directory that we see under that host's name is the one that the host itself sees."""
-        expected = read_expected(self._disks.place(server, copy, host))
+        expected = read_expected(self._disks.directory(server, copy, host))
         return bool(token) and expected is not None and expected.admits(token)
 
-    def _files(self, place: Path) -> list[SentFile]:
+    def _files(self, directory: Path) -> list[SentFile]:
         """The root disk last: with it, the copy is whole."""
-        base = place / BASE
-        found = [SentFile(base, BASE, self._bases.image_of(base))] if base.is_file() else []
-        others = (*sorted(place.glob(f"*{LAYER}")), *self._disks.ephemerals(place), place / DISK)
-        return [*found, *(SentFile(path, path.name) for path in others)]
+        base = directory / BASE
+        base_files = [SentFile(base, BASE, self._bases.image_of(base))] if base.is_file() else []
+        others = (*sorted(directory.glob(f"*{LAYER}")), *self._disks.ephemerals(directory), directory / DISK)
+        return [*base_files, *(SentFile(path, path.name) for path in others)]
 
     async def _lay_over(self, server: str, copy: int, to_host: str, to_copy: int) -> None:
-        source = self._disks.place(server, copy)
-        target = await FILES.run(self._disks.ready_place, server, to_copy, to_host)
+        source = self._disks.directory(server, copy)
+        target = await FILES.run(self._disks.ready_directory, server, to_copy, to_host)
         for path in (source / BASE, *source.glob(f"*{LAYER}")):
             if path.is_file():
                 await FILES.run(link, path, target / path.name)
@@ -111,16 +111,16 @@ class Moves:
     async def keep_ephemerals(self, guest: GuestSpec, of_copy: int) -> None:
         """The ephemeral disks hold what those of another copy on this host hold; nothing is copied, so the host needs
         no room for both."""
-        target, sizes = self._disks.ready_place(guest.server, guest.copy), local_bytes(guest)
-        for disk in self._disks.ephemerals(self._disks.place(guest.server, of_copy)):
+        target, sizes = self._disks.ready_directory(guest.server, guest.copy), local_bytes(guest)
+        for disk in self._disks.ephemerals(self._disks.directory(guest.server, of_copy)):
             if disk.name in sizes:
                 for layer in disk.parent.glob(f"{disk.stem}.*{LAYER}"):
                     await FILES.run(link, layer, target / layer.name)
                 await _lay_over(disk, target)
 
-    async def _settle(self, place: Path) -> None:
+    async def _settle(self, directory: Path) -> None:
         """Merge disks with layers that no other disk uses. If killed in between, a disk's content is unchanged."""
-        for disk in (*self._disks.ephemerals(place), place / DISK):
+        for disk in (*self._disks.ephemerals(directory), directory / DISK):
             while (layer := await _layer_of(disk)) is not None and layer.stat().st_nlink == 1:
                 await run("qemu-img", "commit", "-q", "-d", "-f", QCOW2, str(disk), seconds=LONG_SECONDS)
                 await COPIES.run_to_its_end(finish_file, layer, disk)

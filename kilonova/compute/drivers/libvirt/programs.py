@@ -13,11 +13,11 @@ LONG_SECONDS = 3600.0  # for whole disks
 SYSTEM_PROGRAMS = ":/usr/sbin:/sbin"  # mkswap is there, and an ordinary user's PATH does not say so
 
 
-async def run(*words: str, seconds: float = 60.0) -> str:
-    """Return what it prints. Raises `Failed` with its last words."""
+async def run(*command: str, seconds: float = 60.0) -> str:
+    """Return its output. Raise `Failed` with its error message."""
     process = await asyncio.create_subprocess_exec(
         *DIES_WITH_US,
-        *words,
+        *command,
         stdin=asyncio.subprocess.DEVNULL,  # uvloop fails over a pipe to a program that has ended already
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -27,21 +27,21 @@ async def run(*words: str, seconds: float = 60.0) -> str:
         async with asyncio.timeout(seconds):
             out, err = await process.communicate()
     except TimeoutError:
-        raise Failed("program_hangs", f"{words[0]} {words[1]} did not end within {seconds:.0f} s") from None
+        raise Failed("program_hangs", f"{command[0]} {command[1]} did not end within {seconds:.0f} s") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise Failed("program_failed", f"{_named(words)}: {_last_words(err.decode(errors='replace'))}")
+        raise Failed("program_failed", f"{_named(command)}: {_error_text(err.decode(errors='replace'))}")
     return out.decode(errors="replace")
 
 
-def _named(words: Sequence[str]) -> str:
+def _named(command: Sequence[str]) -> str:
     """The program and its verb; options and files say little."""
-    return " ".join(word for word in words[:4] if not word.startswith(("-", "/")))
+    return " ".join(argument for argument in command[:4] if not argument.startswith(("-", "/")))
 
 
-def _last_words(text: str) -> str:
+def _error_text(text: str) -> str:
     lines = [line.removeprefix("error: ").strip() for line in text.splitlines() if line.strip()]
     return "; ".join(dict.fromkeys(lines)) or "it failed without an error message"

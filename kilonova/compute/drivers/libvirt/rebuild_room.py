@@ -2,8 +2,8 @@
 
 The new disks are counted as large as they may become: their claim is the server's own, and the old disks fill it until
 they are removed. The old ones go first only where the new ones are then sure to fit. On a host that promises more disk
-than it has, the new ones are made beside the old ones as long as what is written at once fits. What other rebuilds
-have been promised is not free (reservations.py).
+than it has, the new ones are created beside the old ones as long as what is written at once fits. Space promised to
+other rebuilds is not free (reservations.py).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RebuildRoom:
             async with self._choosing:
                 room, space = await self._reserve(guest, wanted)
             if room == INSTEAD and missing.most <= space.free - space.held.most:
-                # then only an empty disk is to be made once the old one is gone
+                # then only an empty disk is created once the old one is gone
                 await self._bases.ensure(guest.image, guest.image_format, limit, image)
         except BaseException:
             await FILES.run(self._reservations.withdraw, guest.server, guest.copy)
@@ -103,7 +103,7 @@ class RebuildRoom:
             raise Failed("host_storage", f"{text}, or migrate the server", elsewhere=True) from why
 
     def _measure(self, guest: GuestSpec, wanted: Reservation) -> Space:
-        old = self._disks.place(guest.server, wanted.of_copy)
+        old = self._disks.directory(guest.server, wanted.of_copy)
         taken = self._reservations.taken(old, keeps_ephemeral=wanted.keeps_ephemeral)
         return Space(free_bytes(self._root), taken, self._reservations.held(guest.server, guest.copy, guest.image))
 

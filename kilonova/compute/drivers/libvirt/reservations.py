@@ -52,50 +52,50 @@ class Reservations:
         self._root, self._disks, self._bases = root, disks, bases
 
     def write(self, server: str, copy: int, reservation: Reservation) -> None:
-        path = self._disks.ready_place(server, copy) / RESERVED
+        path = self._disks.ready_directory(server, copy) / RESERVED
         half = path.with_suffix(".half")
         half.write_bytes(msgspec.json.encode(reservation))
         finish_file(half, path)  # the old disk may go next, because of this promise
 
     def withdraw(self, server: str, copy: int) -> None:
-        place = self._disks.place(server, copy)
-        for path in (place / RESERVED, (place / RESERVED).with_suffix(".half")):
+        directory = self._disks.directory(server, copy)
+        for path in (directory / RESERVED, (directory / RESERVED).with_suffix(".half")):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it holds a half-made disk, which the undo of the rebuild removes
-            place.rmdir()
-            place.parent.rmdir()
+            directory.rmdir()
+            directory.parent.rmdir()
 
     def held(self, server: str, copy: int, image: str) -> Need:
         """Return what other rebuilds than that of this copy will still write. One that waits for the same `image`
         fetches it for both."""
-        own, found = self._disks.place(server, copy), Need(0, 0)
+        own, total = self._disks.directory(server, copy), Need(0, 0)
         for path in self._root.glob(f"*/*/*/{RESERVED}"):
             if path.parent != own:
                 with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, Failed):  # removed, or not one
                     left = self._left(path.parent, msgspec.json.decode(path.read_bytes(), type=Reservation), image)
-                    found = Need(found.least + left.least, found.most + left.most)
-        return found
+                    total = Need(total.least + left.least, total.most + left.most)
+        return total
 
-    def _left(self, place: Path, reservation: Reservation, image: str) -> Need:
-        old = place.parent / str(reservation.of_copy)
-        if (place / DISK).is_file() and not old.is_dir():
+    def _left(self, directory: Path, reservation: Reservation, image: str) -> Need:
+        old = directory.parent / str(reservation.of_copy)
+        if (directory / DISK).is_file() and not old.is_dir():
             return Need(0, 0)
         is_fetched = reservation.image == image or self._bases.path(reservation.image).is_file()
         least, most = (0, 0) if is_fetched else (reservation.image_least, reservation.image_most)
-        most += max(0, reservation.disks - self.taken(place, keeps_ephemeral=reservation.keeps_ephemeral))
+        most += max(0, reservation.disks - self.taken(directory, keeps_ephemeral=reservation.keeps_ephemeral))
         if reservation.room == INSTEAD:  # these go first
             most -= self.taken(old, keeps_ephemeral=reservation.keeps_ephemeral)
         return Need(least, max(least, most))
 
-    def taken(self, place: Path, *, keeps_ephemeral: bool) -> int:
+    def taken(self, directory: Path, *, keeps_ephemeral: bool) -> int:
         """Return the space that only the disks of this copy take; files that have another name stay."""
-        kept = {disk.stem for disk in self._disks.ephemerals(place)} if keeps_ephemeral else set()
-        found = []
-        for path in place.glob("*"):
-            if path.name != RESERVED and not _belongs(path, kept):
+        ephemerals = {disk.stem for disk in self._disks.ephemerals(directory)} if keeps_ephemeral else set()
+        files = []
+        for path in directory.glob("*"):
+            if path.name != RESERVED and not _belongs(path, ephemerals):
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(path.stat())
-        return sum(one.st_blocks * BLOCK for one in found if one.st_nlink == 1)
+                    files.append(path.stat())
+        return sum(one.st_blocks * BLOCK for one in files if one.st_nlink == 1)
 
 
 def _belongs(path: Path, disks: set[str]) -> bool:

@@ -1,7 +1,7 @@
-"""Snapshots of disks, kept beside the disk until they are uploaded.
+"""Snapshots of disks, stored beside the disk until they are uploaded.
 
 QEMU copies the disk of a running guest itself, as it is when the copy begins (a push backup). The guest goes on with
-the same disk, whoever dies in between. The disk of a guest that is off is converted.
+the same disk, whichever process dies in between. The disk of a guest that is off is converted.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class DiskSnapshots:
             self._path(server, copy, name, end).unlink(missing_ok=True)
 
     def _path(self, server: str, copy: int, name: str, end: str) -> Path:
-        return self._disks.place(server, copy) / f"{PREFIX}{name}{end}"
+        return self._disks.directory(server, copy) / f"{PREFIX}{name}{end}"
 
     async def _clear(self, server: str, copy: int, running: str | None) -> None:
         """Remove the remains of an agent that died, or of an operation that could not reach this host."""
-        left = list(self._disks.place(server, copy).glob(f"{PREFIX}*"))
+        left = list(self._disks.directory(server, copy).glob(f"{PREFIX}*"))
         if running is not None and any(path.suffix == HALF for path in left):
             await self._abort(running)
         for path in left:

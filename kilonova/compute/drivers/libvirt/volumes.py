@@ -82,15 +82,15 @@ class HostVolumes:
         data = volume.connection.get("data", {})
         if volume.connection.get("driver_volume_type") != KILONOVA:
             return volume
-        asked = VolumeOpening(attachment=volume.attachment, secret=_secret_of(volume))
-        name = name_of(asked.attachment, asked.secret)
-        if (relay := self._relays.get(name)) is None:  # else it is there already, whoever answers now
-            opened = await ask_to_open(self._bus, data["backend"], asked)
+        opening = VolumeOpening(attachment=volume.attachment, secret=_secret_of(volume))
+        name = name_of(opening.attachment, opening.secret)
+        if (relay := self._relays.get(name)) is None:  # else it exists already, whichever backend answers now
+            opened = await ask_to_open(self._bus, data["backend"], opening)
             read_only, owner = data.get("access_mode") == "ro", await self._owner()
             relay = Relay(attachment=volume.attachment, opened=opened, read_only=read_only, owner=owner)
         async with self._lock:
             relay = msgspec.structs.replace(relay, users=sorted({*map(_user, relay.users), (server, copy)}))
-            await FILES.run(self._write, name, relay, asked.secret)
+            await FILES.run(self._write, name, relay, opening.secret)
             self._relays[name] = relay
         await self._nbd.ensure(name, self._served(name, relay))
         return _with_socket(volume, str(self._nbd.place(name) / SOCKET), relay.opened.export)
@@ -110,11 +110,11 @@ class HostVolumes:
 
     async def release(self, server: str, copy: int, *, keep: Iterable[GuestVolume] = (), only: str = "") -> None:
         """The copy needs no relays any more but those of the connections in `keep`. `only`: of this attachment."""
-        kept = {name_of(one.attachment, _secret_of(one)) for one in keep}
+        needed = {name_of(one.attachment, _secret_of(one)) for one in keep}
         async with self._lock:
             for name, relay in list(self._relays.items()):
                 users = [one for one in map(_user, relay.users) if one != (server, copy)]
-                if name in kept or only not in ("", relay.attachment) or len(users) == len(relay.users):
+                if name in needed or only not in ("", relay.attachment) or len(users) == len(relay.users):
                     continue
                 if users:
                     self._relays[name] = msgspec.structs.replace(relay, users=users)
@@ -124,22 +124,22 @@ class HostVolumes:
                     del self._relays[name]
 
     def _served(self, name: str, relay: Relay) -> Served:
-        place, opened = self._nbd.place(name), relay.opened
+        directory, opened = self._nbd.place(name), relay.opened
         source = f"driver=nbd,export={opened.export},reconnect-delay={WAIT_SECONDS},"
-        words = [f"--export-name={opened.export}", "--discard=unmap", *(["--read-only"] if relay.read_only else [])]
+        arguments = [f"--export-name={opened.export}", "--discard=unmap", *(["--read-only"] if relay.read_only else [])]
         if opened.socket:
             source += f"server.type=unix,server.path={escaped(Path(opened.socket))}"
         else:
-            key = f"tls-creds-psk,id=key,endpoint=client,dir={escaped(place)},username={relay.attachment}"
-            words.append(f"--object={key}")
+            key = f"tls-creds-psk,id=key,endpoint=client,dir={escaped(directory)},username={relay.attachment}"
+            arguments.append(f"--object={key}")
             source += f"tls-creds=key,server.type=inet,server.host={opened.address},server.port={opened.port}"
-        return Served((*words, "--image-opts", source), owner=relay.owner)
+        return Served((*arguments, "--image-opts", source), owner=relay.owner)
 
     def _write(self, name: str, relay: Relay, secret: str = "") -> None:
-        place = self._nbd.prepare(name)
+        directory = self._nbd.prepare(name)
         if secret:
-            write_private(place / KEYS, f"{relay.attachment}:{secret}\n".encode())
-        write_private(place / RELAY_FILE, msgspec.json.encode(relay))
+            write_private(directory / KEYS, f"{relay.attachment}:{secret}\n".encode())
+        write_private(directory / RELAY_FILE, msgspec.json.encode(relay))
 
     def _read(self, name: str) -> Relay | None:
         try:

@@ -1,4 +1,4 @@
-"""Noticing that a guest was started or has ended, whoever did it: by libvirt's events, and by comparing now and then,
+"""Notice that a guest was started or has ended, for any reason: by libvirt's events, and by comparing now and then,
 since events of a time without connection are lost."""
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DomainWatch:
     def _tell(self, name: str) -> None:
         key = copy_of(name)
         if self._powers is not None:
-            self._powers.pop(name, None)  # the next round tells it once more: the first word may come too early
+            self._powers.pop(name, None)  # the next round reports it again: the first report may be too early
         if key is not None and self._changes is not None:
             self._changes.put_nowait(Copy(*key))
 

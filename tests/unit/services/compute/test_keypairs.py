@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.records.query import Query
+from kilonova.records.query import ListQuery
 from kilonova.services.compute.keypairs import Keypairs
 from tests.unit.control import Clock
 from tests.unit.services.compute.keys import ED25519
@@ -79,10 +79,10 @@ def test_page_by_page(control: Run) -> None:
         for name in ("c", "a", "b"):
             await keypairs.take("bob", name, ED25519)
         await keypairs.take("eve", "aa", ED25519)
-        assert [one.name for one in await keypairs.list("bob", Query(limit=2))] == ["a", "b"]
-        assert [one.name for one in await keypairs.list("bob", Query(marker="b", limit=2))] == ["c"]
-        assert await keypairs.list("bob", Query(limit=0)) == []
+        assert [one.name for one in await keypairs.list("bob", ListQuery(limit=2))] == ["a", "b"]
+        assert [one.name for one in await keypairs.list("bob", ListQuery(marker="b", limit=2))] == ["c"]
+        assert await keypairs.list("bob", ListQuery(limit=0)) == []
         with pytest.raises(Refused, match="Marker aa could not be found"):
-            await keypairs.list("bob", Query(marker="aa"))
+            await keypairs.list("bob", ListQuery(marker="aa"))
 
     control(story)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.records.query import Query
+from kilonova.records.query import ListQuery
 from kilonova.services.compute.server_groups import (
     ServerGroups,
     check_room,
@@ -86,8 +86,8 @@ def test_lists_are_of_one_project_or_of_all(control: Run) -> None:
         groups = made(store)
         for project in ("lab", "office", "lab"):
             await new(groups, project)
-        assert [one.id for one in await groups.list("lab", Query(limit=9))] == ["group-1", "group-3"]
-        assert [one.id for one in await groups.list("lab", Query(limit=1, offset=1))] == ["group-3"]
+        assert [one.id for one in await groups.list("lab", ListQuery(limit=9))] == ["group-1", "group-3"]
+        assert [one.id for one in await groups.list("lab", ListQuery(limit=1, offset=1))] == ["group-3"]
         assert len(await groups.list(None)) == 3
 
     control(story)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import CommitFailed, Refused
-from kilonova.records.query import Query
+from kilonova.records.query import ListQuery
 from kilonova.services.image.image import Image
 from kilonova.services.image.seeds import NAMES
 from tests.unit.services.image.cloud import ALICE, BOB, OWNER, Life, life, run
 
-ALL = Query(limit=100)
+ALL = ListQuery(limit=100)
 
 
 async def _seeds(lived: Life) -> dict[str | None, Image]:

@@ -12,7 +12,7 @@ import pytest
 from kilonova.api.volume import attachments, snapshots, volumes
 from kilonova.api.volume.query import ListOptions, QueryFilter, moments, pairs, text
 from kilonova.records.kinds import Order
-from kilonova.records.query import COMPARISONS, EQUAL, LIKE, Condition, Query
+from kilonova.records.query import COMPARISONS, EQUAL, LIKE, Condition, ListQuery
 from kilonova.services.image.image import Image
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.files import GIBIBYTE, NoBytes
@@ -83,7 +83,7 @@ def test_what_cannot_be_made_is_refused_and_costs_nothing(control: Control, tmp_
             assert await refusal(here.new(type="none")) == "type_not_found"
             assert await refusal(here.new(None, who=BOB, source_id=volume.id)) == "volume_not_found"
             assert await refusal(here.new(None, who=BOB, snapshot_id=snapshot.id)) == "snapshot_not_found"
-            assert len((await here.volumes.volumes.list_(None, Query()))[0]) == 1
+            assert len((await here.volumes.volumes.list_(None, ListQuery()))[0]) == 1
 
     control(story)
 
@@ -234,21 +234,21 @@ def test_lists_are_pages_in_any_order(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         async with shop(store, tmp_path) as here:
             await _fill(here)
-            whole = await _names(here, Query(order=(Order("name", False),)))
+            whole = await _names(here, ListQuery(order=(Order("name", False),)))
             assert whole == ["", "a", "b_1", "b_2", "b%3"] or whole == ["", "a", "b%3", "b_1", "b_2"]
             for order in ((), (Order("name", True),), (Order("size", False), Order("name", False))):
-                wanted, found = Query(order=order, limit=2), []
+                wanted, found = ListQuery(order=order, limit=2), []
                 while page := (await here.volumes.volumes.list_(None, wanted))[0]:
                     found += [volume.name or "" for volume in page]
                     wanted = wanted._replace(marker=page[-1].id)
-                assert found == await _names(here, Query(order=order)) and len(found) == 5
-            like = Query(conditions=(Condition("name", LIKE, "%b\\_%"),))
+                assert found == await _names(here, ListQuery(order=order)) and len(found) == 5
+            like = ListQuery(conditions=(Condition("name", LIKE, "%b\\_%"),))
             assert sorted(await _names(here, like)) == ["b_1", "b_2"]
-            assert await _names(here, Query(conditions=(Condition("user", EQUAL, ("n", "b_1")),))) == ["b_1"]
-            assert (await here.volumes.volumes.list_(None, Query(limit=1), counted=True))[1] == 5
-            assert await _names(here, Query(), "bolt") == []
-            marker = (await here.volumes.volumes.list_(None, Query()))[0][0].id
-            assert await refusal(here.volumes.volumes.list_("bolt", Query(marker=marker))) == "volume_not_found"
+            assert await _names(here, ListQuery(conditions=(Condition("user", EQUAL, ("n", "b_1")),))) == ["b_1"]
+            assert (await here.volumes.volumes.list_(None, ListQuery(limit=1), counted=True))[1] == 5
+            assert await _names(here, ListQuery(), "bolt") == []
+            marker = (await here.volumes.volumes.list_(None, ListQuery()))[0][0].id
+            assert await refusal(here.volumes.volumes.list_("bolt", ListQuery(marker=marker))) == "volume_not_found"
             assert await here.volumes.volumes.summary(PROJECT) == (5, 7, {"n": ["b_1"]})
 
     control(story)
@@ -259,7 +259,7 @@ async def _fill(here: Shop) -> None:
         await here.volume(size, name=name, metadata={"n": "b_1"} if name == "b_1" else {})
 
 
-async def _names(here: Shop, wanted: Query, viewer: str | None = None) -> list[str]:
+async def _names(here: Shop, wanted: ListQuery, viewer: str | None = None) -> list[str]:
     return [volume.name or "" for volume in (await here.volumes.volumes.list_(viewer, wanted))[0]]
 
 
@@ -280,13 +280,13 @@ def test_every_filter_and_order_of_the_api_is_understood_by_the_database(
             listed, find = nouns[noun]
             for column in listed.orders.values():
                 for descending in (True, False):
-                    first = await find(None, Query(order=(Order(column, descending),)))
+                    first = await find(None, ListQuery(order=(Order(column, descending),)))
                     found = first[0] if isinstance(first, tuple) else [one for _, one in first]
                     assert len(found) == 1
-                    rest = await find(None, Query(order=(Order(column, descending),), marker=found[0].id))
+                    rest = await find(None, ListQuery(order=(Order(column, descending),), marker=found[0].id))
                     assert rest in (([], 0), []), f"nothing comes after the last by {column}"
             for name, one in listed.filters.items():
-                await find(None, Query(conditions=tuple(_sample(one))))
+                await find(None, ListQuery(conditions=tuple(_sample(one))))
                 assert name
 
     control(story)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.hardware import CpuTopology, HardwareWish
-from kilonova.domain.hardware_wish import check_same_wish, wish_of
+from kilonova.domain.hardware import CpuTopology, HardwareRequest
+from kilonova.domain.hardware_request import refuse_other_hardware, requested_hardware
 from kilonova.domain.numa import CellRules, GuestCell
-from kilonova.domain.pci import DeviceWish, PciAlias, PciSpec
+from kilonova.domain.pci import DeviceRequest, PciAlias, PciSpec
 from kilonova.domain.server import Flavor
 
 GPU = PciAlias(name="gpu", vendor_id="10DE", product_id="1db4", device_type="type-PCI", numa_policy="required")
@@ -19,12 +19,15 @@ ALIASES = [GPU, *NICS]
 PINNED = {"hw:cpu_policy": "dedicated"}
 
 
-def wish(flavor: dict[str, str], image: dict[str, str] | None = None, vcpus: int = 4) -> HardwareWish:
-    return wish_of(vcpus, 4096, flavor, image or {}, ALIASES) or HardwareWish()
+def wish(flavor: dict[str, str], image: dict[str, str] | None = None, vcpus: int = 4) -> HardwareRequest:
+    return requested_hardware(vcpus, 4096, flavor, image or {}, ALIASES) or HardwareRequest()
 
 
 def test_most_servers_ask_for_nothing() -> None:
-    assert wish_of(4, 4096, {"hw:cpu_policy": "shared", "quota:cpu_shares": "10"}, {"hw_disk_bus": "virtio"}) is None
+    assert (
+        requested_hardware(4, 4096, {"hw:cpu_policy": "shared", "quota:cpu_shares": "10"}, {"hw_disk_bus": "virtio"})
+        is None
+    )
 
 
 def test_cells_are_even_unless_said_otherwise() -> None:
@@ -89,8 +92,8 @@ def test_devices_come_from_aliases() -> None:
     asked = wish({"pci_passthrough:alias": "gpu:1, nic:2"}).devices
     nics = (PciSpec("8086", "154c", "type-VF"), PciSpec("8086", "1889", "type-VF"))
     assert asked == (
-        DeviceWish("gpu", 1, (PciSpec("10de", "1db4", "type-PCI"),), "required"),
-        DeviceWish("nic", 2, nics, "legacy"),
+        DeviceRequest("gpu", 1, (PciSpec("10de", "1db4", "type-PCI"),), "required"),
+        DeviceRequest("nic", 2, nics, "legacy"),
     )
     for flavor, image in (
         (("hw:pci_numa_affinity_policy", "socket"), {}),
@@ -218,6 +221,6 @@ def test_what_is_wrong_is_told(flavor: dict[str, str], image: dict[str, str], se
 def test_a_rebuild_may_not_ask_for_other_hardware() -> None:
     specs = {"hw:mem_page_size": "any", "pci_passthrough:alias": "gone:1"}
     made = Flavor("f", 4, 4096, 0, extra_specs=specs, wish=wish({"hw:mem_page_size": "any"}))
-    check_same_wish(made, {}, "i1")
+    refuse_other_hardware(made, {}, "i1")
     with pytest.raises(Refused, match="Image i2 asks for another NUMA topology, CPU policy or page size"):
-        check_same_wish(made, {"hw_mem_page_size": "large"}, "i2")
+        refuse_other_hardware(made, {"hw_mem_page_size": "large"}, "i2")

@@ -1,0 +1,72 @@
+"""The five verbs of identity's records. Each rule is asked for the record that it concerns, also for one that is not
+there: a caller who may not see it learns nothing."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+from kilonova.api.call import Call
+from kilonova.api.collection import Collection
+from kilonova.api.forms import Forms
+from kilonova.api.identity.rules import PolicyTarget, require
+from kilonova.api.identity.view import change_of, member
+from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.services.identity.records import Record, RecordKind, missing
+
+
+class IdentityCollection(Collection[Record]):
+    kind: RecordKind
+    words: str  # "users"
+    param = "id"  # of the address
+    reads: str  # rules
+    writes: str
+
+    @property
+    def word(self) -> str:
+        return self.kind.words
+
+    @abstractmethod
+    def service(self, call: Call) -> Any:
+        """Return what creates, changes and deletes these records."""
+
+    def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
+        return PolicyTarget()
+
+    async def look_up(self, call: Call) -> Record | None:
+        return await call.service.identity.records.find(self.kind, call.path[self.param])
+
+    async def find(self, call: Call, *, writes: bool = False, rule: str = "") -> Record:
+        record = await self.look_up(call)
+        default = self.writes if writes else self.reads
+        require(call, rule or default, self.target(call, record, writes=writes))
+        if record is None:
+            raise missing(self.word, call.path[self.param])
+        return record
+
+    async def add(self, call: Call) -> Record:
+        require(call, self.writes)
+        record: Record = await self.service(call).create(call.body[self.word])
+        return record
+
+    async def edit(self, call: Call, record: Record) -> Record:
+        change = change_of(call, self.word, record["id"])
+        changed: Record = await self.service(call).change(record["id"], change)
+        return changed
+
+    async def drop(self, call: Call, record: Record) -> None:
+        await self.service(call).delete(record["id"])
+
+    def view(self, call: Call, record: Record) -> Record:
+        return member(call, self.words, record)
+
+    def routes(self, forms: tuple[Forms, Forms]) -> Iterator[Route]:
+        """`forms`: of a create and of a change."""
+        path = f"/{self.words}"
+        one = f"{path}/{{{self.param}}}"
+        yield Route(method="GET", path=path, handler=self.list_, rule=ANY_TOKEN)
+        yield Route(method="POST", path=path, handler=self.create, rule=ANY_TOKEN, body=forms[0])
+        yield Route(method="GET", path=one, handler=self.show, rule=ANY_TOKEN)
+        yield Route(method="PATCH", path=one, handler=self.update, rule=ANY_TOKEN, body=forms[1])
+        yield Route(method="DELETE", path=one, handler=self.delete, rule=ANY_TOKEN)
