@@ -216,7 +216,8 @@ async def postpone(
         await rows.change(tx, steps, {**ready, **due}, operation_id=operation_id, ordinal=ordinal, open=1)
         return is_called
 
-    if await engine.write(journal, body):
-        engine.wake_in(SOON + MOMENT, journal.name, operation_id)
+    seconds = SOON if await engine.write(journal, body) else wait.seconds
+    if seconds < engine.limits.poll_seconds:  # else the next look for work finds it as early
+        engine.wake_in(seconds + MOMENT, journal.name, operation_id)
     if wait.for_answer:
         engine.lookout.add(journal, operation_id, ordinal)

@@ -155,6 +155,7 @@ def test_a_second_process_on_the_same_directory(tmp_path: Path) -> None:
         ("[DEFAULT]\nreport_interval = 60", "must be more than report_interval"),
         ("[bus]\nurl = 'nats://localhost'", "serve uses its own"),
     ],
+    ids=lambda text: text.partition("\n")[0],
 )
 def test_a_broken_configuration(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "broken.toml").write_text(text)
