@@ -42,7 +42,7 @@ async def returned(engine: Engine, message: Returned) -> bool:
     except Superseded:
         return False
     await set_by_registration(placement, host["provider_id"], _is_open(host), number)
-    # Whoever closes a host writes placement, the record, placement. Ours may have come last, but then the record tells.
+    # Closing a host writes placement, the record, placement again. Where our write came between, the record shows it.
     again = await _current(journal, message)
     if again is None or again["registration"] != host["registration"] or not _is_open(again):
         await set_by_registration(placement, host["provider_id"], False, number)
