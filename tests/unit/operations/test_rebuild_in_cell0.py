@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.server import BUILDING, ERROR, from_json
+from kilonova.domain.server import BUILDING, ERROR, Flavor, flavor_document, from_json
+from kilonova.operations.facts import RetryFacts
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -16,7 +17,7 @@ from tests.engine.test_restored import run as run
 from tests.engine.test_restored import server
 from tests.support.neighbours import Watched
 
-NEW_FLAVOR = {"name": "big", "vcpus": 8}
+NEW_FLAVOR = Flavor("big", 8, 512, 1)
 BEFORE = server(vm_state=ERROR, name="old", image_ref="i1", details='{"key_name": "one", "description": "mine"}')
 
 
@@ -26,7 +27,7 @@ BEFORE = server(vm_state=ERROR, name="old", image_ref="i1", details='{"key_name"
         ({}, "old", "i1", from_json(BEFORE["flavor"]), {}),
         ({"name": "new"}, "new", "i1", from_json(BEFORE["flavor"]), {}),
         ({"image": "i2"}, "old", "i2", from_json(BEFORE["flavor"]), {}),
-        ({"flavor": NEW_FLAVOR}, "old", "i1", NEW_FLAVOR, {}),
+        ({"flavor": NEW_FLAVOR}, "old", "i1", from_json(flavor_document(NEW_FLAVOR)), {}),
         ({"details": {"key_name": "two"}}, "old", "i1", from_json(BEFORE["flavor"]), {"key_name": "two"}),
     ],
 )
@@ -37,9 +38,10 @@ def test_the_server_is_shown_as_it_is_going_to_be(
         await rows.put(tx, cell.servers, **{**BEFORE, "id": "0"})
         await rows.put(tx, cell.servers, **BEFORE)
         servers = await Watched.since_now(tx, cell.servers)
-        op: Any = SimpleNamespace(facts={"server": "s", "wish": wish})
-        subject: Any = None
-        await RebuildInCell0().accepted(tx, op, subject, 0.0)
+        op: Any = SimpleNamespace(server_id="s")
+        given: dict[str, Any] = {"details": {}, "name": None, "image": None, "flavor": None, **wish}
+        subject: Any = SimpleNamespace(params=SimpleNamespace(**given))
+        await RebuildInCell0().accepted(tx, op, RetryFacts(), subject, 0.0)
         assert [row["id"] for row in await servers.changed(tx)] == ["s"]
         row = await rows.fetch(tx, cell.servers, id="s")
         assert row is not None and (row["vm_state"], row["name"], row["image_ref"]) == (BUILDING, name, image)

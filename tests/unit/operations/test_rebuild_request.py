@@ -11,6 +11,7 @@ import pytest
 
 from kilonova.domain.errors import NoValidHost
 from kilonova.operations import rebuild
+from kilonova.operations.facts import RebuildFacts, RecordBefore
 
 
 class Decision(msgspec.Struct):
@@ -33,16 +34,17 @@ def test_it_asks_about_its_own_host_with_the_new_image(
 
     monkeypatch.setattr(rebuild, "unless_away", unless_away)
     monkeypatch.setattr(rebuild, "_refusal", lambda found, facts: "no")
-    image = {"image": "new", "format": "raw", "properties": {"os": "new"}}
-    facts = {"before": {"image": "old"}, **image, "destination": "host1", **volume}
+    facts = RebuildFacts(image="new", format="raw", properties={"os": "new"}, destination="host1", **volume)
+    facts.before = RecordBefore(image="old")
     row = SimpleNamespace(flavor="small", id="s", project_id="p")
     journal, scheduler = SimpleNamespace(name="cell1"), SimpleNamespace(judge_in_place=judge_in_place)
-    ctx: Any = SimpleNamespace(facts=facts, row=row, journal=journal, scheduler=scheduler)
+    ctx: Any = SimpleNamespace(facts=facts, row=row, journal=journal, scheduler=scheduler, documents={})
     if chosen is None:
         with pytest.raises(NoValidHost):
             asyncio.run(rebuild.check_image(ctx))
     else:
-        assert asyncio.run(rebuild.check_image(ctx)) == {"decision": {"chosen": "host1"}}
+        asyncio.run(rebuild.check_image(ctx))
+        assert ctx.documents == {"decision": {"chosen": "host1"}}
     ((request, cell),) = asked
     assert (cell, request.server, request.project, request.wanted_host) == ("cell1", "s", "p", "host1")
     assert (request.image.id, request.image.format, request.image.properties) == ("new", "raw", {"os": "new"})
