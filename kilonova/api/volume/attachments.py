@@ -87,7 +87,7 @@ def summary(one: Attachment) -> dict[str, Content]:
     return {"id": one.id, "status": one.status, "instance": one.server_id, "volume_id": one.volume_id}
 
 
-def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = False) -> dict[str, Content]:
+def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = False) -> dict[str, object]:
     """Return an attachment. Without `with_secret`, only services and administrators see the secret."""
     told = with_secret or call.caller.is_admin or "service" in call.caller.roles
     return {
