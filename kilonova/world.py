@@ -26,7 +26,7 @@ from kilonova.domain.hardware import HardwareRequest, HostClaim
 from kilonova.domain.host_network import HostNetwork, NetworkDocument
 from kilonova.domain.image_bytes import ImageContent, UploadOrder
 from kilonova.domain.network import Vif, WantedPort
-from kilonova.domain.volume import Attached, BootSource, SnapshotState, VolumeState
+from kilonova.domain.volume import Attached, BootSource, SnapshotState, VolumeConnection, VolumeState
 
 T = TypeVar("T")
 
@@ -249,7 +249,7 @@ class VolumeService(Protocol):
     async def disconnect(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """A reservation takes its place, so that the server still has the volume and its former host has not."""
 
-    async def connect(self, fence: tuple[str, int, int], *, attachment_id: str, host: str) -> dict[str, Any]:
+    async def connect(self, fence: tuple[str, int, int], *, attachment_id: str, host: str) -> VolumeConnection:
         """What the host needs, with a secret of this attachment; connected elsewhere, the former host's is worth
         nothing from then on."""
 
@@ -287,7 +287,7 @@ class VolumeService(Protocol):
     async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
         """By server; those without volumes are not in it."""
 
-    async def connection(self, attachment_id: str) -> dict[str, Any]:
+    async def connection(self, attachment_id: str) -> VolumeConnection:
         """As `connect` gave it, for whoever hands out a step: secrets need not stand in a journal."""
 
 

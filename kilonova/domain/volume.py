@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
+from typing import NotRequired, TypedDict
+
 import msgspec
+
+
+class ConnectionData(TypedDict):
+    """The data that a host needs to reach a volume, by Cinder's names."""
+
+    volume_id: str
+    attachment_id: str
+    pool: str
+    backend: str
+    multiattach: bool
+    host: str | None
+    size: int  # GB
+    access_mode: str
+    encrypted: bool
+    qos_specs: None
+    auth_username: str
+    auth_password: NotRequired[str]  # only for those that may connect
+
+
+class VolumeConnection(TypedDict, total=False):
+    """A volume's connection to a host; empty before it is connected."""
+
+    driver_volume_type: str
+    data: ConnectionData
 
 
 class BootSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -83,7 +83,7 @@ def fetch_all(tx: Tx, table: Table, **keys: Any) -> Coroutine[Any, Any, Sequence
 
 
 def change(
-    tx: Tx, table: Table, values: dict[str, Any], stamped: Keys = (), /, **keys: Any
+    tx: Tx, table: Table, values: Mapping[str, object], stamped: Keys = (), /, **keys: Any
 ) -> Coroutine[Any, Any, int]:
     """Set columns where the keys match (a compare-and-set when a key is the old value); returns rows changed."""
     nulls = _nulls(keys)

@@ -9,6 +9,7 @@ import msgspec
 
 from kilonova.api.image.schemas import PROPERTIES
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject, as_text
 from kilonova.services.image.image import Image
 
 FIELDS = {  # of the API: of the record
@@ -42,11 +43,11 @@ def with_attribute(image: Image, name: str, value: Any) -> Image:
     return msgspec.structs.replace(image, **{FIELDS[name]: _stored(value)})
 
 
-def new_image(body: dict[str, Any], owner: str) -> Image:
+def new_image(body: JsonObject, owner: str) -> Image:
     """Return a new image from a client's body; the client's project owns it unless the body names another owner."""
     fields = {FIELDS[name]: _stored(value) for name, value in body.items() if name in FIELDS}
-    properties = {name: value for name, value in body.items() if name not in FIELDS and name != "id"}
-    return Image(**{"owner": owner, **fields}, id=body.get("id", ""), properties=properties)
+    properties = {name: as_text(value) for name, value in body.items() if name not in FIELDS and name != "id"}
+    return Image(**{"owner": owner, **fields}, id=as_text(body.get("id")), properties=properties)
 
 
 def _stored(value: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable, new_image
 from kilonova.api.image.filters import query_of
@@ -43,7 +43,7 @@ async def list_(call: Call) -> Response:
     found = await call.service.images.list_(call.caller, wanted._replace(limit=wanted.limit + 1))
     shown = found[: wanted.limit]  # one more was asked for, to know whether there is a next page
     query = [(name, value) for name, value in call.query.multi_items() if name != "marker"]
-    body: dict[str, Any] = {"images": [image_view(image) for image in shown], "first": _page(query)}
+    body: dict[str, Content] = {"images": [image_view(image) for image in shown], "first": _page(query)}
     if shown and len(found) > len(shown):
         body["next"] = _page([*query, ("marker", shown[-1].id)])
     body["schema"] = LIST_SCHEMA

@@ -15,6 +15,7 @@ from kilonova.api.image.schemas import IMAGE_FORM
 from kilonova.api.reading import parsed, read_body
 from kilonova.api.routes import EVER
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, JsonObject, as_text
 from kilonova.services.image.image import QUEUED, Image
 
 OLD, NEW = "application/openstack-images-v2.0-json-patch", "application/openstack-images-v2.1-json-patch"
@@ -58,7 +59,7 @@ def _change(raw: Any, is_old: bool) -> Change:
     return Change(operation, name, raw["value"], is_old)
 
 
-def _old_writing(raw: dict[str, Any]) -> tuple[str, Any]:
+def _old_writing(raw: JsonObject) -> tuple[str, Json]:
     """{"add": "/name", "value": "web"}"""
     named = [operation for operation in OPERATIONS if operation in raw]
     if len(named) != 1:
@@ -66,9 +67,9 @@ def _old_writing(raw: dict[str, Any]) -> tuple[str, Any]:
     return named[0], raw[named[0]]
 
 
-def _new_writing(raw: dict[str, Any]) -> tuple[str, Any]:
+def _new_writing(raw: JsonObject) -> tuple[str, Json]:
     """{"op": "add", "path": "/name", "value": "web"}"""
-    operation = raw.get("op")
+    operation = as_text(raw.get("op"))
     if operation not in OPERATIONS:
         raise Refused(400, f"An operation's `op` must be one of {', '.join(OPERATIONS)}.")
     if "path" not in raw:
@@ -76,7 +77,7 @@ def _new_writing(raw: dict[str, Any]) -> tuple[str, Any]:
     return operation, raw["path"]
 
 
-def _name_in(pointer: Any) -> str:
+def _name_in(pointer: Json) -> str:
     """Return the name in a JSON pointer. It has one part: no attribute of an image has members that can be changed."""
     if not isinstance(pointer, str) or not pointer.startswith("/"):
         raise Refused(400, 'A path must be a string that starts with "/".')

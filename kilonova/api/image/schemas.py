@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.compute.schemas.types import Schema
 from kilonova.api.forms import Forms
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.services.image.image import CONTAINER_FORMATS, DISK_FORMATS, MEMBER_STATUSES, VISIBILITIES
 
 LONGEST_NAME = 255
@@ -17,28 +17,28 @@ LARGEST = 2**31 - 1
 UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 
 
-def _text(description: str, **more: Any) -> dict[str, Any]:
+def _text(description: str, **more: Json) -> Schema:
     return {"type": "string", "description": description, **more}
 
 
-def _maybe(kind: str, description: str, **more: Any) -> dict[str, Any]:
+def _maybe(kind: str, description: str, **more: Json) -> Schema:
     return {"type": ["null", kind], "description": description, **more}
 
 
-def _set(description: str, kind: str = "string", **more: Any) -> dict[str, Any]:
+def _set(description: str, kind: str = "string", **more: Json) -> Schema:
     """Return the schema of an attribute that only the service itself sets."""
     return {"type": kind, "readOnly": True, "description": description, **more}
 
 
-def _set_later(kind: str, description: str) -> dict[str, Any]:
+def _set_later(kind: str, description: str) -> Schema:
     return {"type": ["null", kind], "readOnly": True, "description": description}
 
 
-def _count(description: str) -> dict[str, Any]:
+def _count(description: str) -> Schema:
     return {"type": "integer", "minimum": 0, "maximum": LARGEST, "description": description}
 
 
-PROPERTIES: dict[str, Any] = {
+PROPERTIES: dict[str, Schema] = {
     "id": _text("The image's identifier", pattern=UUID),
     "name": _maybe("string", "What people call the image", maxLength=LONGEST_NAME),
     "status": _set("Status of the image"),
@@ -74,9 +74,9 @@ LINKS = [
     {"rel": "enclosure", "href": "{file}"},
     {"rel": "describedby", "href": "{schema}"},
 ]
-IMAGE = {"name": "image", "properties": PROPERTIES, "additionalProperties": {"type": "string"}, "links": LINKS}
+IMAGE: Schema = {"name": "image", "properties": PROPERTIES, "additionalProperties": {"type": "string"}, "links": LINKS}
 
-MEMBER = {
+MEMBER: Schema = {
     "name": "member",
     "properties": {
         "member_id": _text("The project that the image is shared with"),
@@ -89,7 +89,7 @@ MEMBER = {
 }
 
 
-def _list_of(name: str, item: dict[str, Any], *, paged: bool) -> dict[str, Any]:
+def _list_of(name: str, item: Schema, *, paged: bool) -> Schema:
     steps = ("first", "next") if paged else ()
     links = [{"rel": step, "href": f"{{{step}}}"} for step in steps]
     return {

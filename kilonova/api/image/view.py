@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
+from kilonova.api.content import Content
 from kilonova.services.image.image import Image, Member
 
 SCHEMA, LIST_SCHEMA = "/v2/schemas/image", "/v2/schemas/images"
@@ -15,7 +15,7 @@ def time_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def image_view(image: Image) -> dict[str, Any]:
+def image_view(image: Image) -> dict[str, Content]:
     """Properties first: none of them may stand in for an attribute."""
     return {
         **image.properties,
@@ -44,7 +44,7 @@ def image_view(image: Image) -> dict[str, Any]:
     }
 
 
-def member_view(member: Member) -> dict[str, Any]:
+def member_view(member: Member) -> dict[str, Content]:
     return {
         "member_id": member.member_id,
         "image_id": member.image_id,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.routes import Route, Version
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import ListOptions, QueryFilter, query_of, text, viewer_of
@@ -84,11 +83,11 @@ async def delete(call: Call) -> Response:
     return answer({"attachments": [summary(one) for one in left]})
 
 
-def summary(one: Attachment) -> dict[str, Any]:
+def summary(one: Attachment) -> dict[str, Content]:
     return {"id": one.id, "status": one.status, "instance": one.server_id, "volume_id": one.volume_id}
 
 
-def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = False) -> dict[str, Any]:
+def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = False) -> dict[str, object]:
     """Return an attachment. Without `with_secret`, only services and administrators see the secret."""
     told = with_secret or call.caller.is_admin or "service" in call.caller.roles
     return {

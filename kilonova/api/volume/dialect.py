@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from kilonova.api.call import answer
+from kilonova.api.content import Content
 from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
 from kilonova.api.routes import EVER, Version
 from kilonova.api.service_app import Dialect
@@ -65,7 +64,7 @@ class VolumeDialect(Dialect):
         return spoken(asked(request, "volume"), OLDEST, NEWEST)
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
-        told: dict[str, Any] = {"code": status, "message": message}
+        told: dict[str, Content] = {"code": status, "message": message}
         if status == 413:
             told["retryAfter"] = "0"
         return answer({FAULTS.get(status, "computeFault"): told}, status)

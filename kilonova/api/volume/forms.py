@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kilonova.api.compute.schemas.types import MAX_INT, UUID, Schema, closed, nothing, wrapped
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Version
@@ -41,7 +39,7 @@ CONNECTOR: Schema = {"type": "object", "minProperties": 1, "maxProperties": 64}
 
 # -- volumes ----------------------------------------------------------------------------------------------------------
 
-_NEW: dict[str, Any] = {
+_NEW: Schema = {
     **dict.fromkeys(("name", "description", "display_name", "display_description"), TEXT),
     "volume_type": TEXT,
     "metadata": METADATA_OR_NONE,
@@ -88,7 +86,7 @@ def bare(key: str) -> Forms:
 
 
 def _upload(version: Version) -> Schema:
-    properties: dict[str, Any] = {
+    properties: Schema = {
         "image_name": {"type": "string", "minLength": 1, "maxLength": 255},
         "force": BOOLEAN,
         "disk_format": {"type": "string", "enum": ["raw", "vmdk", "vdi", "qcow2", "vhd", "vhdx", "ploop"]},
@@ -171,7 +169,7 @@ SNAPSHOT_STATUS = action(
 
 
 def _attach(version: Version) -> Schema:
-    properties: dict[str, Any] = {"instance_uuid": UUID, "volume_uuid": UUID}
+    properties: Schema = {"instance_uuid": UUID, "volume_uuid": UUID}
     properties["connector"] = CONNECTOR | {"type": ["object", "null"], "minProperties": 0}
     if version >= (3, 54):
         properties["mode"] = {"type": "string", "enum": ["rw", "ro"]}

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import time_of
+from kilonova.api.content import Content
 from kilonova.api.routes import Version
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import Order
@@ -175,14 +176,14 @@ async def listed(
     path: str,
     by: ListOptions,
     find: Callable[..., Awaitable[tuple[list[T], int]]],
-    view: Callable[[Call, T], dict[str, Any]],
+    view: Callable[[Call, T], dict[str, Content]],
 ) -> Response:
     """Return a page, the link to the next one, and (since 3.45, if requested) the total count."""
     wanted = query_of(call, by)
     counted = call.version >= COUNT_KNOWN and is_asked(call, "with_count")
     found, total = await find(viewer_of(call), wanted, counted=counted)
     noun = path.split("/")[1]
-    body: dict[str, Any] = {noun: [view(call, one) for one in found]}
+    body: dict[str, Content] = {noun: [view(call, one) for one in found]}
     if links := next_links(call, path, found, wanted.limit):
         body[f"{noun}_links"] = links
     return answer(body | ({"count": total} if counted else {}))

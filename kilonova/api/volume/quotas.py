@@ -10,6 +10,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute.projects import check_project
 from kilonova.api.compute.schemas.types import MAX_INT
+from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import is_asked
@@ -40,7 +41,7 @@ async def show(call: Call) -> Response:
     project = _project(call, "show")
     found = await call.service.volumes.quotas.show(project)
     if is_asked(call, "usage"):
-        numbers: dict[str, Any] = {
+        numbers: dict[str, Content] = {
             name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in found.items()
         }
     else:

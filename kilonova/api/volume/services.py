@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import is_asked
@@ -56,8 +57,8 @@ async def list_(call: Call) -> Response:
     return answer({"services": [_service(call, one) for one in found]})
 
 
-def _service(call: Call, one: VolumeServiceEntry) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _service(call: Call, one: VolumeServiceEntry) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "binary": one.binary,
         "host": one.host,
         "zone": ZONE,

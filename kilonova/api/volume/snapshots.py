@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.api.volume import forms
@@ -105,7 +104,7 @@ async def set_status(call: Call) -> Response:
     return nothing(202)
 
 
-def summary(call: Call, snapshot: Snapshot) -> dict[str, Any]:
+def summary(call: Call, snapshot: Snapshot) -> dict[str, Content]:
     return {
         "id": snapshot.id,
         "created_at": time_text(snapshot.created_at),
@@ -119,7 +118,7 @@ def summary(call: Call, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def made(call: Call, snapshot: Snapshot) -> dict[str, Any]:
+def made(call: Call, snapshot: Snapshot) -> dict[str, Content]:
     """Return the attributes that create and update show, not all of them."""
     shown = summary(call, snapshot)
     if call.at(3, 41):
@@ -131,7 +130,7 @@ def made(call: Call, snapshot: Snapshot) -> dict[str, Any]:
     return shown
 
 
-def detail(call: Call, snapshot: Snapshot) -> dict[str, Any]:
+def detail(call: Call, snapshot: Snapshot) -> dict[str, Content]:
     shown = made(call, snapshot)
     if call.allows("volume_extension:extended_snapshot_attributes", project_id=snapshot.project_id):
         shown |= {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import FALSE, TRUE, next_links, page_of, pairs
@@ -52,7 +51,7 @@ async def list_(call: Call) -> Response:
         shown = found[query.offset : query.offset + query.limit]
     else:
         shown = await call.service.volumes.types.list_(call.caller, query)
-    body: dict[str, Any] = {"volume_types": [view(call, one) for one in shown]}
+    body: dict[str, Content] = {"volume_types": [view(call, one) for one in shown]}
     if links := next_links(call, "/types", shown, query.limit):
         body["volume_type_links"] = links
     return answer(body)
@@ -92,8 +91,8 @@ async def delete(call: Call) -> Response:
     return nothing(202)
 
 
-def brief(call: Call, one: VolumeType) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def brief(call: Call, one: VolumeType) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "id": one.id,
         "name": one.name,
         "is_public": one.is_public,
@@ -104,7 +103,7 @@ def brief(call: Call, one: VolumeType) -> dict[str, Any]:
     return shown
 
 
-def view(call: Call, one: VolumeType) -> dict[str, Any]:
+def view(call: Call, one: VolumeType) -> dict[str, Content]:
     shown = brief(call, one)
     if call.allows(f"{RULE}access_types_qos_specs_id"):
         shown["qos_specs_id"] = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.content import Content
 from kilonova.api.microversions import text_of
 from kilonova.api.routes import PUBLIC, Route
 from kilonova.api.volume.dialect import NEWEST, OLDEST
@@ -14,7 +13,7 @@ from kilonova.api.volume.dialect import NEWEST, OLDEST
 DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"}
 
 
-def _version(call: Call) -> dict[str, Any]:
+def _version(call: Call) -> dict[str, Content]:
     kind = "application/vnd.openstack.volume+json;version=3"
     return {
         "id": "v3.0",

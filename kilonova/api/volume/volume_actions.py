@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import EVER, Handler, Route, Version
 from kilonova.api.volume import forms
@@ -105,29 +104,38 @@ async def upload(call: Call) -> Response:
     if visibility == PUBLIC:
         call.require(f"{ACTIONS}upload_public", project_id=volume.project_id)
     changed, image = await call.service.volumes.changes.upload(
-        call.caller, volume.id, _image(volume, wish, visibility), force=is_true(wish.get("force", False))
+        call.caller,
+        volume.id,
+        _image(
+            volume,
+            name=wish["image_name"],
+            visibility=visibility,
+            is_protected=is_true(wish.get("protected", False)),
+            disk_format=wish.get("disk_format", RAW),
+        ),
+        force=is_true(wish.get("force", False)),
     )
     return answer({"os-volume_upload_image": _uploaded(call, changed, image)}, 202)
 
 
-def _image(volume: Volume, wish: dict[str, Any], visibility: str) -> Image:
+def _image(volume: Volume, *, name: str, visibility: str, is_protected: bool, disk_format: str) -> Image:
     """It keeps what the volume remembers of the image it came from, as far as that is still true."""
     facts = ("image_id", "image_name", "checksum", "container_format", "disk_format", "min_disk", "min_ram", "size")
     kept = {name: value for name, value in volume.image_metadata.items() if name not in facts}
     return Image(
         id="",
-        name=wish["image_name"],
+        name=name,
         owner=volume.project_id,
         visibility=visibility,
-        protected=is_true(wish.get("protected", False)),
+        protected=is_protected,
         container_format="bare",
-        disk_format=wish.get("disk_format", RAW),
+        disk_format=disk_format,
         properties=kept,
     )
 
 
-def _uploaded(call: Call, volume: Volume, image: Image) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _uploaded(call: Call, volume: Volume, image: Image) -> dict[str, Content]:
+    shown: dict[str, Content] = {
         "id": volume.id,
         "updated_at": time_text(volume.updated_at),
         "status": volume.status,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from kilonova.api.call import Call
+from kilonova.api.content import Content
 from kilonova.api.volume.query import as_asked
 from kilonova.services.volume.backends import pool_of
 from kilonova.services.volume.volume import ATTACHED, Volume
@@ -17,17 +17,17 @@ def time_text(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")[:26]
 
 
-def summary(call: Call, volume: Volume) -> dict[str, Any]:
+def summary(call: Call, volume: Volume) -> dict[str, Content]:
     return {"id": volume.id, "name": volume.name, "links": _links(call, volume.id)}
 
 
-def detail(call: Call, volume: Volume) -> dict[str, Any]:
+def detail(call: Call, volume: Volume) -> dict[str, Content]:
     return made(call, volume) | _extended(call, volume)
 
 
-def made(call: Call, volume: Volume) -> dict[str, Any]:
+def made(call: Call, volume: Volume) -> dict[str, Content]:
     """Return the attributes that create and update show, not all of them."""
-    shown: dict[str, Any] = {
+    shown: dict[str, Content] = {
         "id": volume.id,
         "status": volume.status,
         "size": volume.size,
@@ -59,7 +59,7 @@ def _set_by_others(volume: Volume) -> dict[str, str]:
     return told if volume.readonly is None else told | {"readonly": str(volume.readonly)}
 
 
-def _attachments(call: Call, volume: Volume) -> list[dict[str, Any]]:
+def _attachments(call: Call, volume: Volume) -> list[dict[str, Content]]:
     knows_hosts = call.caller.is_admin or "service" in call.caller.roles
     return [
         {
@@ -76,9 +76,9 @@ def _attachments(call: Call, volume: Volume) -> list[dict[str, Any]]:
     ]
 
 
-def _extended(call: Call, volume: Volume) -> dict[str, Any]:
+def _extended(call: Call, volume: Volume) -> dict[str, Content]:
     """Return the attributes that need a right of their own."""
-    shown: dict[str, Any] = {}
+    shown: dict[str, Content] = {}
     target = volume.project_id
     if call.allows(f"{EXTENSION}volume_host_attribute", project_id=target):
         shown["os-vol-host-attr:host"] = pool_of(volume.backend)
@@ -91,8 +91,8 @@ def _extended(call: Call, volume: Volume) -> dict[str, Any]:
     return shown
 
 
-def _since(call: Call, volume: Volume) -> dict[str, Any]:
-    shown: dict[str, Any] = {"migration_status": volume.migration_status} if call.caller.is_admin else {}
+def _since(call: Call, volume: Volume) -> dict[str, Content]:
+    shown: dict[str, Content] = {"migration_status": volume.migration_status} if call.caller.is_admin else {}
     if call.at(3, 13):
         shown["group_id"] = None
     if call.at(3, 21) and call.caller.is_admin:

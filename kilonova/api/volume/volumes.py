@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import (
@@ -80,7 +79,7 @@ async def list_detail(call: Call) -> Response:
 async def totals(call: Call) -> Response:
     """Show the number and the total size of volumes."""
     count, size, metadata = await call.service.volumes.volumes.summary(viewer_of(call))
-    shown: dict[str, Any] = {"total_count": count, "total_size": size}
+    shown: dict[str, Content] = {"total_count": count, "total_size": size}
     if call.at(3, 36):
         shown["metadata"] = metadata
     return answer({"volume-summary": shown})

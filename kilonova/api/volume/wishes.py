@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypedDict
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 
 NAMES = {"name": "name", "display_name": "name", "description": "description", "display_description": "description"}
 
 
-def described(wish: Mapping[str, Any]) -> dict[str, Any]:
-    """Name and description under either of their names, without spaces around."""
-    return {NAMES[word]: value.strip() if value else value for word, value in wish.items() if word in NAMES}
+class Description(TypedDict, total=False):
+    """The requested texts; one that the request does not name is absent."""
+
+    name: str | None
+    description: str | None
+
+
+def described(request: JsonObject) -> Description:
+    """Return name and description under either of their names, without spaces around."""
+    texts = {
+        NAMES[key]: value.strip() if isinstance(value, str) else None for key, value in request.items() if key in NAMES
+    }
+    description = Description()
+    if "name" in texts:
+        description["name"] = texts["name"]
+    if "description" in texts:
+        description["description"] = texts["description"]
+    return description
 
 
 def without(key: str, thing_id: str) -> Callable[[dict[str, str]], dict[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, or_, select
@@ -104,7 +103,7 @@ class Flavors:
                 return
             for id_, name, vcpus, memory_mb, disk_gb in CLASSIC:
                 new = NewFlavor(id=id_, name=name, vcpus=vcpus, memory_mb=memory_mb, disk_gb=disk_gb)
-                await rows.put(tx, flavors, **_row(new, now), unless_there=True)
+                await rows.put_row(tx, flavors, _row(new, now), unless_there=True)
 
         await self._control.write(body)
 
@@ -133,7 +132,7 @@ class Flavors:
                 if same["id"] == new.id:
                     raise Refused("exists", f"Flavor with ID {new.id} already exists.")
                 raise Refused("exists", f"Flavor with name {new.name} already exists.")
-            if not await rows.put(tx, flavors, unless_there=True, **_row(new, now)):
+            if not await rows.put_row(tx, flavors, _row(new, now), unless_there=True):
                 raise Refused("exists", f"Flavor with name {new.name} already exists.")  # made by another just now
             row = await look_up(tx, FLAVOR, None, new.id, project_id="")
             assert row is not None
@@ -220,7 +219,7 @@ async def _visible(tx: Tx, flavor_id: str, caller: Caller, *, lock: bool = False
     return _flavor(row)
 
 
-def _row(new: NewFlavor, now: float) -> dict[str, Any]:
+def _row(new: NewFlavor, now: float) -> dict[str, object]:
     values = msgspec.structs.asdict(new)
     return values | {"is_public": int(new.is_public), "extra_specs": "{}", "created_at": now}
 

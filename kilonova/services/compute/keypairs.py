@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, func, select
@@ -60,7 +59,7 @@ class Keypairs:
         return msgspec.structs.replace(kept, private_key=pair.private_key)
 
     async def _keep(self, user_id: str, name: str, kind: str, public_key: str, fingerprint: str, most: int) -> Keypair:
-        values: dict[str, Any] = {
+        values = {
             "user_id": user_id,
             "name": name,
             "type": kind,
@@ -73,7 +72,7 @@ class Keypairs:
             if most >= 0:
                 await lock_user_quota(tx, user_id)
             await _check(tx, user_id, name, most)
-            if not await rows.put(tx, keypairs, unless_there=True, **values):
+            if not await rows.put_row(tx, keypairs, values, unless_there=True):
                 raise _exists(name)  # made by another request just now
             row = await rows.fetch(tx, keypairs, user_id=user_id, name=name)
             assert row is not None

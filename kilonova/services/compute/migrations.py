@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
 from sqlalchemy import and_, bindparam, or_, select
@@ -61,7 +60,7 @@ async def read_moves(
     if after is not None:
         given |= {"at": after["created_at"]}
     names = tuple(given)
-    values: dict[str, Any] = given | ({"at_id": after["id"]} if after is not None else {})
+    values: dict[str, object] = given | ({"at_id": after["id"]} if after is not None else {})
     values |= {"limit": limit} if limit is not None else {}
 
     async def read(store: Store) -> Sequence[Row]:

@@ -175,7 +175,7 @@ async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
 def _chunk(wanted: ServerQuery, order: ServerOrder, place: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
     deleted = None if wanted.deleted is None else int(wanted.deleted)
     by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
-    keys: dict[str, Any] = {name: value for name, value in by.items() if value is not None}
+    keys = {name: value for name, value in by.items() if value is not None}
     span = {"changed_since": wanted.changed_since, "changed_before": wanted.changed_before}
     bounds = {name: value for name, value in span.items() if value is not None}
     statement = order.chunk(tuple(keys), tuple(bounds), place)

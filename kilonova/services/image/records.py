@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from sqlalchemy import and_, bindparam, exists, literal_column, select, union_all
 
 from kilonova.domain.errors import Refused
+from kilonova.records.structs import struct_of
 from kilonova.schema.tables.image import (
     image_files_to_remove,
     image_ids,
@@ -69,10 +69,8 @@ async def with_details(tx: Tx, found: Sequence[Row]) -> list[Image]:
 
 
 def _image(row: Row, properties: dict[str, str], tags: list[str]) -> Image:
-    values: dict[str, Any] = {name: row[name] for name in _COLUMNS}
-    for name in _FLAGS:
-        values[name] = bool(values[name])
-    return Image(**values, properties=properties, tags=tuple(tags), is_member=bool(row["is_member"]))
+    more = {"properties": properties, "tags": tuple(tags), "is_member": bool(row["is_member"])}
+    return struct_of(Image, row, _COLUMNS, _FLAGS, **more)
 
 
 async def insert_image(tx: Tx, image: Image) -> None:
@@ -86,7 +84,7 @@ async def insert_unless_known(tx: Tx, image: Image) -> bool:
     _check_limits(image)
     if not await rows.put(tx, image_ids, unless_there=True, id=image.id):
         return False
-    await rows.put(tx, images, **_values(image, _COLUMNS))
+    await rows.put_row(tx, images, _values(image, _COLUMNS))
     await _add_properties(tx, image)
     await _add_tags(tx, image)
     return True
@@ -115,7 +113,7 @@ async def remove_image(tx: Tx, image_id: str, file: str | None) -> None:
     await rows.remove(tx, images, id=image_id)
 
 
-def _values(image: Image, names: Iterable[str]) -> dict[str, Any]:
+def _values(image: Image, names: Iterable[str]) -> dict[str, object]:
     return {name: int(getattr(image, name)) if name in _FLAGS else getattr(image, name) for name in names}
 
 

@@ -8,8 +8,8 @@ removed. A complete one is set aside: if the record is from a backup, the file m
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple
 
 from sqlalchemy import select
 
@@ -161,7 +161,9 @@ class Uploads:
         if not await self._control.read(body, few=True):
             raise await self._lost(image.id)
 
-    async def _activate(self, image: Image, name: str, draft: Draft, facts: Facts, content: dict[str, Any]) -> None:
+    async def _activate(
+        self, image: Image, name: str, draft: Draft, facts: Facts, content: Mapping[str, object]
+    ) -> None:
         now = self._clock.now()
         values = {
             "status": ACTIVE,

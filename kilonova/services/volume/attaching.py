@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.volume import ConnectionData, VolumeConnection
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.backends import pool_of
 from kilonova.services.volume.context import KeyDeriver, VolumeContext, change_volume
@@ -119,7 +120,7 @@ async def detach(tx: Tx, context: VolumeContext, volume: Volume, gone: Sequence[
     for attachment in gone:
         await rows.remove(tx, attachments, id=attachment.id)
     left = await fetch_volume(tx, volume.id)
-    values: dict[str, Any] = {"updated_at": context.clock.now()}
+    values: dict[str, object] = {"updated_at": context.clock.now()}
     if volume.status in _HELD or (gone and volume.status.startswith("error")):
         values["status"] = status_by(left.attachments)
     elif volume.status in (DOWNLOADING, EXTENDING, UPLOADING):
@@ -136,11 +137,11 @@ def status_by(there: Sequence[Attachment]) -> str:
 
 def connection_of(
     seal: KeyDeriver, volume: Volume, attachment: Attachment, *, with_secret: bool = True
-) -> dict[str, Any]:
+) -> VolumeConnection:
     """Return the data that a host needs to reach the volume; empty before it is connected."""
     if not attachment.is_connected:
         return {}
-    data: dict[str, Any] = {
+    data: ConnectionData = {
         "volume_id": volume.id,
         "attachment_id": attachment.id,
         "pool": pool_of(volume.backend),

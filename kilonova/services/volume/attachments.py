@@ -7,6 +7,7 @@ from typing import Any
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.domain.volume import VolumeConnection
 from kilonova.records.query import ListQuery, find
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
@@ -155,7 +156,7 @@ class Attachments:
 
         await self._context.control.write(body)
 
-    async def initialize(self, caller: Caller, volume_id: str, connector: Mapping[str, Any]) -> dict[str, Any]:
+    async def initialize(self, caller: Caller, volume_id: str, connector: Mapping[str, Any]) -> VolumeConnection:
         """Connect a host that attaches later; the same host gets its existing connection again."""
         attachment_id, now, host = self._context.ids.uuid(), self._context.clock.now(), host_of(connector)
 

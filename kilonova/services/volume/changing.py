@@ -4,7 +4,6 @@ those of administrators."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -44,7 +43,7 @@ from kilonova.store import rows
 from kilonova.world import Body, Tx
 
 
-async def begin_reimage(tx: Tx, volume: Volume, image: Image, work: dict[str, Any]) -> Volume:
+async def begin_reimage(tx: Tx, volume: Volume, image: Image, work: Mapping[str, object]) -> Volume:
     """Begin a reimage; the volume's row is locked. The old content stays until the new one is complete."""
     check_image(image, volume.size)
     return await change_volume(
@@ -160,7 +159,7 @@ class VolumeChanges:
         await self._set(caller, volume_id, {"readonly": int(readonly)}, (AVAILABLE,))
 
     async def _set(
-        self, caller: Caller, volume_id: str, values: Mapping[str, Any], allowed: tuple[str, ...] = ()
+        self, caller: Caller, volume_id: str, values: Mapping[str, object], allowed: tuple[str, ...] = ()
     ) -> None:
         changes = {**values, "updated_at": self._context.clock.now()}
 
@@ -182,7 +181,7 @@ class VolumeChanges:
                 raise bad_input(f"Cannot reset-state to in-use: volume {volume_id} does not have any attachments.")
             if said.attach_status == DETACHED and (closing := await attaching.cut(tx, volume, volume.attachments)):
                 return closing
-            values: dict[str, Any] = {"updated_at": now}
+            values: dict[str, object] = {"updated_at": now}
             if said.status:
                 values |= {"status": said.status, "reason": ""}
             if said.migration_status:
@@ -195,7 +194,7 @@ class VolumeChanges:
 
         await self._context.detach(self._context.control.write, body)
 
-    async def _begin(self, tx: Tx, volume: Volume, status: str, work: dict[str, Any]) -> Volume:
+    async def _begin(self, tx: Tx, volume: Volume, status: str, work: Mapping[str, object]) -> Volume:
         return await change_volume(tx, volume, {"status": status, "previous_status": volume.status, **work})
 
     async def _accepted(self, body: Body[Volume]) -> Volume:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import snapshots, volumes
@@ -44,13 +44,13 @@ class VolumeContext:
         while closing := await write(body):
             await self.close(closing)
 
-    def work(self, kind: str, value: str = "") -> dict[str, Any]:
+    def work(self, kind: str, value: str = "") -> dict[str, object]:
         """Columns of a volume whose backend shall do something."""
         piece = {"work": kind, "work_id": self.ids.uuid(), "work_tries": 0, "work_value": value}
         return {**piece, "updated_at": self.clock.now()}
 
 
-def snapshot_work(context: VolumeContext, kind: str) -> dict[str, Any]:
+def snapshot_work(context: VolumeContext, kind: str) -> dict[str, object]:
     """The same of a snapshot, whose tasks need no more to be told."""
     return {name: value for name, value in context.work(kind).items() if name != "work_value"}
 
@@ -70,11 +70,11 @@ async def visible_snapshot(tx: Tx, caller: Caller, snapshot_id: str, *, lock: bo
     return found
 
 
-async def change_volume(tx: Tx, volume: Volume, values: dict[str, Any]) -> Volume:
+async def change_volume(tx: Tx, volume: Volume, values: Mapping[str, object]) -> Volume:
     await rows.change(tx, volumes, values, id=volume.id)
     return await fetch_volume(tx, volume.id)
 
 
-async def change_snapshot(tx: Tx, snapshot: Snapshot, values: dict[str, Any]) -> Snapshot:
+async def change_snapshot(tx: Tx, snapshot: Snapshot, values: Mapping[str, object]) -> Snapshot:
     await rows.change(tx, snapshots, values, id=snapshot.id)
     return await fetch_snapshot(tx, snapshot.id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, select
@@ -59,7 +58,13 @@ class _VolumeSource(msgspec.Struct, frozen=True, kw_only=True):
 
     size: int | None = None
     type_id: str = ""
-    columns: dict[str, Any] = {}
+    backend: str = ""  # empty: any
+    snapshot_id: str | None = None
+    source_id: str | None = None
+    image_id: str | None = None
+    marker: str = ""
+    bootable: bool = False
+    image_metadata: dict[str, str] = {}
 
 
 async def create_volume(
@@ -72,29 +77,32 @@ async def create_volume(
     source = await _source(tx, caller, new)
     of_type = await _type(tx, context, caller, new.type or source.type_id)
     size = _size(new, source)
-    backend = source.columns.get("backend") or await context.backends.choose(tx)
+    backend = source.backend or await context.backends.choose(tx)
     await context.quotas.check_size(tx, caller.project_id, size)
     await tx.one(_HOLD_TYPE, id=of_type.id)  # nobody deletes it before this volume is there to be counted
     volume = Volume(
-        **{
-            "id": volume_id,
-            "project_id": caller.project_id,
-            "user_id": caller.user_id,
-            "name": new.name,
-            "description": new.description,
-            "size": size,
-            "type_id": of_type.id,
-            "multiattach": of_type.is_multiattach,
-            "metadata": new.metadata,
-            "work": CREATE,
-            "work_id": work_id,
-            "made_for": new.made_for,
-            "made_slot": new.made_slot,
-            "goes_with_server": new.goes_with_server,
-            "created_at": context.clock.now(),
-            **source.columns,
-            "backend": backend,
-        }
+        id=volume_id,
+        project_id=caller.project_id,
+        user_id=caller.user_id,
+        name=new.name,
+        description=new.description,
+        size=size,
+        type_id=of_type.id,
+        multiattach=of_type.is_multiattach,
+        metadata=new.metadata,
+        work=CREATE,
+        work_id=work_id,
+        made_for=new.made_for,
+        made_slot=new.made_slot,
+        goes_with_server=new.goes_with_server,
+        created_at=context.clock.now(),
+        backend=backend,
+        snapshot_id=source.snapshot_id,
+        source_id=source.source_id,
+        image_id=source.image_id,
+        marker=source.marker,
+        bootable=source.bootable,
+        image_metadata=source.image_metadata,
     )
     await insert(tx, volumes, volume)
     await context.quotas.charge(tx, caller.project_id, of_type.id, {VOLUMES: 1, GIGABYTES: size})
@@ -129,16 +137,28 @@ async def _from_snapshot(tx: Tx, snapshot: Snapshot) -> _VolumeSource:
     if snapshot.status != AVAILABLE:
         raise bad_snapshot(f"Originating snapshot status must be one of {AVAILABLE} values, not {snapshot.status}.")
     origin = await fetch_volume(tx, snapshot.volume_id)
-    columns = {"snapshot_id": snapshot.id, "marker": snapshot.marker, "backend": snapshot.backend}
-    same = {"bootable": origin.bootable, "image_metadata": origin.image_metadata}
-    return _VolumeSource(size=snapshot.size, type_id=snapshot.type_id, columns={**columns, **same})
+    return _VolumeSource(
+        size=snapshot.size,
+        type_id=snapshot.type_id,
+        backend=snapshot.backend,
+        snapshot_id=snapshot.id,
+        marker=snapshot.marker,
+        bootable=origin.bootable,
+        image_metadata=origin.image_metadata,
+    )
 
 
 def _from_volume(volume: Volume) -> _VolumeSource:
     require_status(volume, (AVAILABLE, IN_USE), "be copied")
-    columns = {"source_id": volume.id, "marker": volume.marker, "backend": volume.backend}
-    same = {"bootable": volume.bootable, "image_metadata": volume.image_metadata}
-    return _VolumeSource(size=volume.size, type_id=volume.type_id, columns={**columns, **same})
+    return _VolumeSource(
+        size=volume.size,
+        type_id=volume.type_id,
+        backend=volume.backend,
+        source_id=volume.id,
+        marker=volume.marker,
+        bootable=volume.bootable,
+        image_metadata=volume.image_metadata,
+    )
 
 
 def check_image(image: Image, size: int) -> None:
@@ -154,8 +174,7 @@ def _from_image(image: Image) -> _VolumeSource:
         text = f"Image {image.id} is a {image.disk_format}; volumes are made from {', '.join(FORMATS)}: convert it."
         raise bad_input(text)
     image.require_data()
-    columns = {"image_id": image.id, "marker": image.content, "bootable": True}
-    return _VolumeSource(columns={**columns, "image_metadata": image_facts(image)})
+    return _VolumeSource(image_id=image.id, marker=image.content, bootable=True, image_metadata=image_facts(image))
 
 
 def image_facts(image: Image) -> dict[str, str]:

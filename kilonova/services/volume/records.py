@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Table, bindparam, func, or_, select
 
+from kilonova.domain.json import json_object
+from kilonova.records.structs import struct_of
 from kilonova.schema.tables.volume import (
     attachments,
     snapshots,
@@ -74,8 +76,11 @@ async def whole_volumes(tx: Tx, found: Sequence[Row]) -> list[Volume]:
     types = await tx.all(_TYPES, types=sorted({row["type_id"] for row in found}))
     names = {row["id"]: row["name"] for row in types}
     return [
-        Volume(
-            **_values(row),
+        struct_of(
+            Volume,
+            row,
+            row.keys(),
+            _FLAGS,
             metadata=metadata.get((row["id"], USER), {}),
             image_metadata=metadata.get((row["id"], IMAGE), {}),
             type_name=names.get(row["type_id"], ""),
@@ -96,7 +101,7 @@ async def whole_snapshots(tx: Tx, found: Sequence[Row]) -> list[Snapshot]:
     if not found:
         return []
     metadata = await _metadata(tx, [row["id"] for row in found])
-    return [Snapshot(**_values(row), metadata=metadata.get((row["id"], USER), {})) for row in found]
+    return [struct_of(Snapshot, row, row.keys(), _FLAGS, metadata=metadata.get((row["id"], USER), {})) for row in found]
 
 
 async def snapshots_of(tx: Tx, volume_id: str) -> list[Snapshot]:
@@ -111,7 +116,7 @@ async def fetch_attachment(tx: Tx, attachment_id: str) -> Attachment:
 
 
 def attachment_of(row: Row) -> Attachment:
-    return Attachment(**{**_values(row), "connector": msgspec.json.decode(row["connector"])})
+    return struct_of(Attachment, row, row.keys(), _FLAGS, connector=json_object(row["connector"]))
 
 
 async def is_being_copied(tx: Tx, thing_id: str) -> bool:
@@ -122,7 +127,7 @@ async def is_being_copied(tx: Tx, thing_id: str) -> bool:
 
 async def insert(tx: Tx, table: Table, thing: Volume | Snapshot | Attachment) -> None:
     """Insert the record with its metadata."""
-    await rows.put(tx, table, **_columns(table, thing))
+    await rows.put_row(tx, table, _columns(table, thing))
     for kind, given in _described(thing):
         await _add(tx, thing.id, kind, given)
 
@@ -167,13 +172,7 @@ def _described(thing: Volume | Snapshot | Attachment) -> list[tuple[str, Mapping
     return [(USER, thing.metadata), *([(IMAGE, thing.image_metadata)] if isinstance(thing, Volume) else [])]
 
 
-def _values(row: Row) -> dict[str, Any]:
-    """Flags are numbers in a row."""
-    told = {name: row[name] for name in row.keys()}  # noqa: SIM118 - not a dict
-    return {name: bool(value) if name in _FLAGS and value is not None else value for name, value in told.items()}
-
-
-def _columns(table: Table, thing: Volume | Snapshot | Attachment) -> dict[str, Any]:
+def _columns(table: Table, thing: Volume | Snapshot | Attachment) -> dict[str, object]:
     values = {column.name: getattr(thing, column.name) for column in table.columns}
     if isinstance(thing, Attachment):
         values["connector"] = msgspec.json.encode(thing.connector).decode()

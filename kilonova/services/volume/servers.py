@@ -4,15 +4,15 @@ volume that is made for a server, by the server and the slot."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from sqlalchemy import select
 
 from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
-from kilonova.domain.volume import Attached, BootSource, VolumeState
+from kilonova.domain.volume import Attached, BootSource, VolumeConnection, VolumeState
 from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
@@ -129,27 +129,52 @@ class ServerVolumes(ServerSnapshots):
         device: str = "",
         delete_on_termination: bool = False,
     ) -> str:
-        goes = delete_on_termination
-
         async def body(tx: Tx) -> str:
-            more: dict[str, Any] = {"mode": mode, "device": device or None, "goes_with_server": goes}
-            return await self._reserve(tx, fence, volume_id, project_id=project_id, **more)
+            return await self._reserve(
+                tx,
+                fence,
+                volume_id,
+                project_id=project_id,
+                mode=mode,
+                device=device or None,
+                goes_with_server=delete_on_termination,
+            )
 
         return await self._fenced(fence, body)
 
-    async def _reserve(self, tx: Tx, fence: FenceKey, volume_id: str, *, project_id: str, **more: Any) -> str:
-        made_by: dict[str, Any] = dict(zip(("server_id", "turn", "ordinal"), fence, strict=True))
+    async def _reserve(
+        self,
+        tx: Tx,
+        fence: FenceKey,
+        volume_id: str,
+        *,
+        project_id: str,
+        device: str | None,
+        mode: str = READ_WRITE,
+        goes_with_server: bool = False,
+    ) -> str:
+        server_id, turn, ordinal = fence
         volume = await fetch_volume(tx, volume_id, lock=True)
         if volume.project_id != project_id:
             raise no_such_volume(volume_id)
-        there = await rows.fetch(tx, attachments, volume_id=volume_id, **made_by)
+        there = await rows.fetch(tx, attachments, volume_id=volume_id, server_id=server_id, turn=turn, ordinal=ordinal)
         if there is not None:
             return str(there["id"])
-        ids: dict[str, Any] = {"id": self._context.ids.uuid(), "volume_id": volume_id, "project_id": project_id}
-        new = Attachment(**ids, **made_by, **more, created_at=self._context.clock.now())
+        new = Attachment(
+            id=self._context.ids.uuid(),
+            volume_id=volume_id,
+            project_id=project_id,
+            server_id=server_id,
+            turn=turn,
+            ordinal=ordinal,
+            mode=mode,
+            device=device,
+            goes_with_server=goes_with_server,
+            created_at=self._context.clock.now(),
+        )
         return (await attaching.reserve(tx, volume, new)).id
 
-    async def connect(self, fence: FenceKey, *, attachment_id: str, host: str) -> dict[str, Any]:
+    async def connect(self, fence: FenceKey, *, attachment_id: str, host: str) -> VolumeConnection:
         now = self._context.clock.now()
 
         async def body(tx: Tx) -> tuple[Volume, Attachment, list[tuple[str, str]]]:
@@ -193,11 +218,10 @@ class ServerVolumes(ServerSnapshots):
             gone, closing = await self._release(tx, fence, attachment_id)
             if gone is None or closing:
                 return closing
-            try:
-                more: dict[str, Any] = {"mode": gone.mode, "device": gone.device}
-                await self._reserve(tx, fence, gone.volume_id, project_id=gone.project_id, **more)
-            except Refused:  # it is broken by now: nothing to hold
-                pass
+            with contextlib.suppress(Refused):  # it is broken by now: nothing to hold
+                await self._reserve(
+                    tx, fence, gone.volume_id, project_id=gone.project_id, device=gone.device, mode=gone.mode
+                )
             return []
 
         await self._context.detach(partial(self._fenced, fence), body)
@@ -266,8 +290,8 @@ class ServerVolumes(ServerSnapshots):
 
         return await self._context.control.read(body) if server_ids else {}
 
-    async def connection(self, attachment_id: str) -> dict[str, Any]:
-        async def body(tx: Tx) -> dict[str, Any]:
+    async def connection(self, attachment_id: str) -> VolumeConnection:
+        async def body(tx: Tx) -> VolumeConnection:
             attachment = await fetch_attachment(tx, attachment_id)
             volume = await fetch_volume(tx, attachment.volume_id)
             return attaching.connection_of(self._context.seal, volume, attachment)

@@ -195,7 +195,7 @@ class VolumeTasks:
             if await rows.fetch(tx, volumes, lock=True, id=volume.id, work_id=volume.work_id) is None:
                 return False
             fresh = await fetch_volume(tx, volume.id)
-            told = {**values, **NO_WORK, "previous_status": "", "updated_at": now}
+            told: dict[str, object] = {**values, **NO_WORK, "previous_status": "", "updated_at": now}
             if fresh.status == UNDER_WAY[volume.work]:
                 told["status"] = values["status"] or fresh.previous_status or AVAILABLE
             else:
@@ -221,7 +221,7 @@ class VolumeTasks:
 
     async def _take_snapshot(self, snapshot: Snapshot) -> None:
         name = file_of(snapshot)
-        values: dict[str, Any] = {"status": AVAILABLE, "progress": "100%", "reason": ""}
+        values: dict[str, object] = {"status": AVAILABLE, "progress": "100%", "reason": ""}
         try:
             await self._backing.make(name, snapshot.size, copy_of=f"volume-{snapshot.volume_id}")
         except Failed as why:

@@ -56,7 +56,7 @@ class Types:
 
         async def body(tx: Tx) -> None:
             if await rows.put(tx, volume_seeds, unless_there=True, name=DEFAULT_TYPE, created_at=now):
-                await rows.put(tx, volume_types, unless_there=True, **_columns(new))
+                await rows.put_row(tx, volume_types, _columns(new), unless_there=True)
 
         await self._control.write(body)
 
@@ -105,7 +105,7 @@ class Types:
         new = msgspec.structs.replace(new, id=self._ids.uuid(), created_at=self._clock.now())
 
         async def body(tx: Tx) -> VolumeType:
-            if not await rows.put(tx, volume_types, unless_there=True, **_columns(new)):
+            if not await rows.put_row(tx, volume_types, _columns(new), unless_there=True):
                 raise _exists(new.name)
             return new
 
@@ -243,8 +243,8 @@ def _type(row: Row) -> VolumeType:
     )
 
 
-def _columns(one: VolumeType) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.structs.asdict(one)
+def _columns(one: VolumeType) -> dict[str, object]:
+    values: dict[str, object] = msgspec.structs.asdict(one)
     del values["granted"]
     specs = msgspec.json.encode(one.extra_specs).decode()
     return {**values, "is_public": int(one.is_public), "extra_specs": specs}

@@ -4,12 +4,12 @@ may be done."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 
 CREATING, AVAILABLE, IN_USE, ERROR = "creating", "available", "in-use", "error"
 RESERVED, ATTACHING, ATTACHED, DETACHING, DETACHED = "reserved", "attaching", "attached", "detaching", "detached"
@@ -57,7 +57,7 @@ UNDER_WAY = {  # the status while each piece of work is under way
     REIMAGE: DOWNLOADING,
     DELETE: DELETING,
 }
-NO_WORK: dict[str, Any] = {"work": "", "work_id": "", "work_value": ""}
+NO_WORK = {"work": "", "work_id": "", "work_value": ""}
 USER, IMAGE = "user", "image"  # kinds of metadata
 READ_WRITE, READ_ONLY = "rw", "ro"
 
@@ -144,7 +144,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = READ_WRITE
     host: str | None = None
     device: str | None = None
-    connector: dict[str, Any] = {}
+    connector: JsonObject = {}
     connected_at: float | None = None
     turn: int = 0
     ordinal: int = 0
