@@ -115,8 +115,8 @@ def test_a_server_that_changed_since_the_look_is_looked_at_again(lab, monkeypatc
     server, _ = lab.make()
     real, looks = reset_module.gather, []
 
-    async def changed_afterwards(engine, tx, ask):
-        subject = await real(engine, tx, ask)
+    async def changed_afterwards(engine, tx, ask, operation):
+        subject = await real(engine, tx, ask, operation)
         looks.append(subject.server.turn)
         if len(looks) == 1:
             await rows.change(tx, cell.servers, since, id=server)
