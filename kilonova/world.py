@@ -25,6 +25,7 @@ from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.hardware import HardwareRequest, HostClaim
 from kilonova.domain.host_network import HostNetwork, NetworkDocument
 from kilonova.domain.image_bytes import ImageContent, UploadOrder
+from kilonova.domain.json import JsonObject
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.domain.volume import Attached, BootSource, SnapshotState, VolumeState
 
@@ -92,9 +93,9 @@ class Tx(Protocol):
     async def run(self, statement: Any, /, **params: Any) -> int:
         """Returns how many rows it changed."""
 
-    async def many(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> None: ...
+    async def many(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> None: ...
 
-    async def each(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+    async def each(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> Sequence[Row]:
         """As `many`, with all that the statements return, in their order."""
 
     async def now(self) -> float:
@@ -249,7 +250,7 @@ class VolumeService(Protocol):
     async def disconnect(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """A reservation takes its place, so that the server still has the volume and its former host has not."""
 
-    async def connect(self, fence: tuple[str, int, int], *, attachment_id: str, host: str) -> dict[str, Any]:
+    async def connect(self, fence: tuple[str, int, int], *, attachment_id: str, host: str) -> JsonObject:
         """What the host needs, with a secret of this attachment; connected elsewhere, the former host's is worth
         nothing from then on."""
 
@@ -287,7 +288,7 @@ class VolumeService(Protocol):
     async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
         """By server; those without volumes are not in it."""
 
-    async def connection(self, attachment_id: str) -> dict[str, Any]:
+    async def connection(self, attachment_id: str) -> JsonObject:
         """As `connect` gave it, for whoever hands out a step: secrets need not stand in a journal."""
 
 

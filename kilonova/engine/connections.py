@@ -11,6 +11,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.guest import GuestSpec, GuestVolume
 from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.image_bytes import ImageOrder
+from kilonova.domain.json import as_object
 from kilonova.domain.messages import StepOrder
 from kilonova.engine.model import IMAGE_TOKEN
 from kilonova.world import VolumeService, World
@@ -59,6 +60,6 @@ async def _connected(volumes: VolumeService, one: GuestVolume, host: str) -> Gue
         connection = await volumes.connection(one.attachment)
     except Refused:
         return one if one.is_root else None
-    if connection.get("data", {}).get("host") != host:
+    if as_object(connection.get("data")).get("host") != host:
         return one
     return msgspec.structs.replace(one, connection=connection)
