@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or_else  # both engines understand its text
-
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.store.statements import Sql, database_time

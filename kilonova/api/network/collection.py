@@ -14,7 +14,7 @@ from kilonova.api.network.guards import guard_change, guard_new, hidden_from
 from kilonova.api.network.query import links, only_fields, query_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Thing
+from kilonova.records.kinds import Thing, id_of
 from kilonova.records.nouns import Noun
 from kilonova.services.network.kinds import KINDS
 
@@ -79,11 +79,11 @@ class NetworkCollection(Collection[Thing]):
     async def edit(self, call: Call, record: Thing) -> Thing:
         wish = whole_numbers(call.body[self.word])
         await guard_change(call, self.word, record, wish)
-        return await self.noun(call).update(viewer_of(call, call.route.rule), record["id"], wish)
+        return await self.noun(call).update(viewer_of(call, call.route.rule), id_of(record), wish)
 
     async def drop(self, call: Call, record: Thing) -> None:
         await guard_change(call, self.word, record, {})
-        await self.noun(call).delete(viewer_of(call, call.route.rule), record["id"])
+        await self.noun(call).delete(viewer_of(call, call.route.rule), id_of(record))
 
     def view(self, call: Call, record: Thing) -> Thing:
         shown = _without(hidden_from(call, self.word), record)
