@@ -7,7 +7,7 @@ from typing import Any
 
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
-from kilonova.domain.json import as_text
+from kilonova.domain.json import Json, as_text
 from kilonova.policy.network import BY_ADMINS, SEEN_BY_ADMINS
 from kilonova.records.kinds import Thing, owner_of
 from kilonova.services.network.owners import OF_THE_NETWORK
@@ -21,20 +21,20 @@ def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
     return tuple(name for name in SEEN_BY_ADMINS.get(noun, ()) if not call.allows(f"get_{noun}:{name}"))
 
 
-async def guard_new(call: Call, noun: str, wish: dict[str, Any]) -> None:
+async def guard_new(call: Call, noun: str, wish: dict[str, Json]) -> None:
     """Raises `Refused` (403), or `Refused` when the network it should lie in is not to be seen."""
     _require_all(call, "create", noun, (name for name in _attributes(noun, wish)))
     if noun == "subnet":
-        network = await _network(call, wish["network_id"])
+        network = await _network(call, as_text(wish["network_id"]))
         call.require(project_id=owner_of(network))
     elif noun == "port":
-        network = await _network(call, wish["network_id"])
+        network = await _network(call, as_text(wish["network_id"]))
         if not network["shared"]:
             call.require(project_id=owner_of(network))
         _guard_port(call, "create", wish, network)
     elif noun == "security_group_rule":
         viewer = None if call.allows("get_security_group", project_id="") else call.caller.project_id
-        group = await call.service.networks.groups.show(viewer, wish["security_group_id"])
+        group = await call.service.networks.groups.show(viewer, as_text(wish["security_group_id"]))
         call.require(project_id=owner_of(group))
         wish["project_id"] = group["project_id"]  # whoever has the group has its rules
 

@@ -7,7 +7,7 @@ from kilonova.api.collection import EditTags, Tags
 from kilonova.api.network.collection import NetworkCollection
 from kilonova.api.network.forms import MOST_TAGS
 from kilonova.domain.errors import Refused
-from kilonova.domain.json import as_list, as_text
+from kilonova.domain.json import texts
 from kilonova.records.kinds import id_of, owner_of
 
 LONGEST = 255
@@ -19,7 +19,7 @@ class RecordTags(Tags):
 
     async def read(self, call: Call) -> list[str]:
         thing = await self._collection.find(call, writes=False)
-        return [as_text(tag) for tag in as_list(thing["tags"])]
+        return texts(thing["tags"])
 
     async def change(self, call: Call, edit: EditTags) -> list[str]:
         thing = await self._collection.find(call, writes=True)
