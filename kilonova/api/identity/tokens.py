@@ -30,12 +30,12 @@ class _Place(_Domain, total=False):
     domain: _Domain
 
 
-class _User(_Place):
+class _LoginUser(_Place):
     password: str
 
 
 class _ByPassword(TypedDict):
-    user: _User
+    user: _LoginUser
 
 
 class _ByToken(TypedDict):
