@@ -92,9 +92,9 @@ class Tx(Protocol):
     async def run(self, statement: Any, /, **params: Any) -> int:
         """Returns how many rows it changed."""
 
-    async def many(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> None: ...
+    async def many(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> None: ...
 
-    async def each(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+    async def each(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> Sequence[Row]:
         """As `many`, with all that the statements return, in their order."""
 
     async def now(self) -> float:

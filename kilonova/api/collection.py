@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
@@ -48,7 +49,7 @@ class Collection(ABC, Generic[R]):
     async def drop(self, call: Call, record: R) -> None: ...
 
     @abstractmethod
-    def view(self, call: Call, record: R) -> dict[str, Any]: ...
+    def view(self, call: Call, record: R) -> Mapping[str, Content]: ...
 
     def answer(self, call: Call, record: R, status: int = 200) -> Response:
         return answer({self.word: self.view(call, record)}, status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kilonova.api.consoles.meeting import ConsoleMeeting
 from kilonova.domain.caller import Caller
@@ -24,6 +24,9 @@ from kilonova.services.network.service import Networks
 from kilonova.services.volume.service import Volumes
 from kilonova.store.reserve import DiskReserve
 from kilonova.world import World
+
+if TYPE_CHECKING:
+    from kilonova.api.service_app import ServiceApp
 
 
 class Checks(Protocol):
@@ -67,7 +70,7 @@ class Service:
     consoles: ConsoleMeeting
     pci_aliases: Sequence[PciAlias] = ()
     reserve: DiskReserve = field(default_factory=lambda: DiskReserve(0))
-    apps: dict[str, Any] = field(default_factory=dict, init=False)  # by name: the services on this port
+    apps: dict[str, ServiceApp] = field(default_factory=dict, init=False)  # by name: the services on this port
 
     @property
     def world(self) -> World:

@@ -31,6 +31,11 @@ def as_list(value: Json) -> Sequence[Json]:
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
+def texts(value: Json) -> list[str]:
+    """Return the strings of an array; of anything else, none."""
+    return [each for each in as_list(value) if isinstance(each, str)]
+
+
 def as_text(value: Json) -> str:
     """Return the value if it is a string, else ""."""
     return value if isinstance(value, str) else ""

@@ -253,5 +253,5 @@ async def write_offers(tx: Tx, provider: int, gone: set[int], wanted: Mapping[in
         await tx.many(DELETE_OFFER, [{"provider": provider, "class_": class_} for class_ in sorted(gone)])
     slots = [{"provider_id": provider, "class_id": class_, "mark": mark} for class_ in sorted(wanted)]
     if slots:
-        await tx.many(PUT_OFFER, [slot | wanted[slot["class_id"]] for slot in slots])
+        await tx.many(PUT_OFFER, [{**slot, **wanted[slot["class_id"]]} for slot in slots])
     await ledger.recount(tx, provider)

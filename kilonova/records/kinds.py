@@ -6,19 +6,30 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from sqlalchemy import Select, Table, bindparam, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, as_text
 from kilonova.world import Row
 
-Thing = dict[str, Any]  # one record, by the names of its attributes
+Thing: TypeAlias = dict[str, Json]  # one record, by the names of its attributes
+Columns: TypeAlias = dict[str, object]  # of a row to write, by their names
 Filter = Callable[[str], ColumnElement[bool]]  # a condition whose parameter has this name
 VIEWER = "viewer"  # the parameter that holds the project that looks
 MOST_SHOWN = 80  # characters of an id that an error repeats
+
+
+def id_of(thing: Thing) -> str:
+    return as_text(thing["id"])
+
+
+def owner_of(thing: Thing) -> str:
+    """Return the project that has it; "" if none has."""
+    return as_text(thing["project_id"])
 
 
 def iso(seconds: float) -> str:
@@ -104,9 +115,9 @@ class Kind:
             for name, (column, form) in self.attributes.items()
         }
 
-    def columns_of(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def columns_of(self, request: Mapping[str, object]) -> Columns:
         """Return the requested attributes as this table's columns; those of other tables are left out."""
-        columns = {}
+        columns: Columns = {}
         for name, value in request.items():
             if name in self.attributes:
                 column, form = self.attributes[name]

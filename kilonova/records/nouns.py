@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Table, select
 
-from kilonova.records.kinds import Kind, Thing
+from kilonova.records.kinds import Columns, Kind, Thing, id_of
 from kilonova.records.query import ALL, ListQuery, find, find_by_ids, find_one
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
@@ -92,7 +92,7 @@ class Noun(ABC, Generic[C]):
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
         """The rows of one new thing; what the wish does not say has its default."""
 
-    def standard(self, thing_id: str, wish: Wish, now: float) -> dict[str, Any]:
+    def standard(self, thing_id: str, wish: Wish, now: float) -> Columns:
         return {
             "id": thing_id,
             "project_id": wish["project_id"],
@@ -122,16 +122,16 @@ class Noun(ABC, Generic[C]):
             raise self.kind.missing(thing_id)
         return row
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
         """Check the wish and give the columns to set."""
         return self.kind.columns_of(wish)
 
-    async def save(self, tx: Tx, row: Row, columns: dict[str, Any], now: float) -> None:
+    async def save(self, tx: Tx, row: Row, columns: Columns, now: float) -> None:
         stamped = {**columns, "revision": row["revision"] + 1, "updated_at": now}
         await rows.change(tx, self.kind.table, stamped, id=row["id"])
 
     async def delete(self, viewer: str | None, thing_id: str) -> None:
-        async def body(tx: Tx) -> dict[str, Any]:
+        async def body(tx: Tx) -> Columns:
             row = await self.locked(tx, thing_id)
             await self.remove(tx, viewer, row)
             await remove_tags(tx, self.kind, thing_id)
@@ -183,9 +183,9 @@ async def tags_of(tx: Tx, kind: Kind, ids: Sequence[str]) -> dict[str, list[str]
 
 
 async def put_tags_on(tx: Tx, kind: Kind, things: Sequence[Thing]) -> None:
-    tagged = await tags_of(tx, kind, [thing["id"] for thing in things])
+    tagged = await tags_of(tx, kind, [id_of(thing) for thing in things])
     for thing in things:
-        thing["tags"] = tagged[thing["id"]]
+        thing["tags"] = tagged[id_of(thing)]
 
 
 async def add_tags(tx: Tx, kind: Kind, thing_id: str, wanted: Sequence[str]) -> None:

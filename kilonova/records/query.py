@@ -95,8 +95,8 @@ async def find_by_ids(tx: Tx, kind: Kind, ids: Sequence[str]) -> list[Row]:
     return [rows[thing_id] for thing_id in ids if thing_id in rows]
 
 
-def _shape(kind: Kind, viewer: str | None, query: ListQuery) -> tuple[_Shape, dict[str, Any]]:
-    values: dict[str, Any] = {} if viewer is None else {VIEWER: viewer}
+def _shape(kind: Kind, viewer: str | None, query: ListQuery) -> tuple[_Shape, dict[str, object]]:
+    values: dict[str, object] = {} if viewer is None else {VIEWER: viewer}
     for number, one in enumerate(query.conditions):
         if isinstance(one.value, tuple):
             values |= {f"value{number}_{place}": value for place, value in enumerate(one.value)}
@@ -116,7 +116,7 @@ def _complete(kind: Kind, wanted: Sequence[Order]) -> tuple[Order, ...]:
 
 async def _place(
     tx: Tx, kind: Kind, viewer: str | None, marker: str, order: Sequence[Order], params: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     row = await look_up(tx, kind, viewer, marker, **params)
     if row is None:
         raise kind.missing(marker) if kind.lost is None else kind.lost(marker)

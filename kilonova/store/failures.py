@@ -3,7 +3,7 @@ dies, another one takes the record after a while."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import and_, bindparam, or_, select, update
@@ -112,10 +112,10 @@ async def _lock(tx: Tx) -> None:
     await rows.fetch(tx, this_store, lock=True, id=1)
 
 
-async def begin_failure(tx: Tx, values: dict[str, Any], worker: str, seconds: float, rules: WatchRules) -> bool:
+async def begin_failure(tx: Tx, values: Mapping[str, object], worker: str, seconds: float, rules: WatchRules) -> bool:
     """A record of a host that has none yet, taken by this worker. False: another watcher was first, or no fence
     command may begin any more."""
-    if not await may_fence(tx, values["host"], rules):
+    if not await may_fence(tx, str(values["host"]), rules):
         return False
     now = await tx.now()
     taken = {"worker": worker, "taken_until": now + seconds}

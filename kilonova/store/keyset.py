@@ -49,6 +49,6 @@ def _further(key: By, last: Any, is_null: bool) -> Any:
     return or_(key.column < last, key.column.is_(None)) if key.nullable else key.column < last
 
 
-def marker_parameters(values: Sequence[Any]) -> dict[str, Any]:
+def marker_parameters(values: Sequence[object]) -> dict[str, object]:
     """Return the parameters of `after` for the marker's values."""
     return {f"last{number}": value for number, value in enumerate(values) if value is not None}

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import and_, bindparam, func, or_, select, update
@@ -36,8 +36,9 @@ from kilonova.store.lost_found import keep_longer
 from kilonova.store.open import OpenStores
 from kilonova.store.roll import NEVER
 from kilonova.store.statements import Sql
-from kilonova.world import Clock, Store, Tx
+from kilonova.world import Body, Clock, Store, Tx
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 SECONDS = 5.0  # between two looks
 _HOSTS = Sql(select(func.count().label("count")).select_from(hosts))
@@ -118,8 +119,8 @@ class Marks:
                 }
         return seen
 
-    async def _read(self, body: Callable[[Tx], Awaitable[Any]]) -> dict[str, Any]:
-        values = {}
+    async def _read(self, body: Body[T | None]) -> dict[str, T]:
+        values: dict[str, T] = {}
         for name, store in self._stores():
             try:
                 value = await store.read(body)

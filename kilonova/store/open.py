@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack, cast
 
 from sqlalchemy import select
 
@@ -32,6 +32,28 @@ _CELLS = Sql(select(cells).order_by(cells.c.name))
 
 OpenCell = Callable[[str, str], Awaitable[CellStore]]
 Unseal = Callable[[str], str]
+
+
+class StoreOptions(TypedDict, total=False):
+    """Of `open_store`."""
+
+    clock: Required[ReadsClock]
+    upgrading: bool
+    threaded: bool
+    checkpoint: Checkpoint | None
+    synchronous: str
+    timeout: float
+
+
+class StoresOptions(StoreOptions, total=False):
+    cell_timeout: float
+
+
+class CellOptions(StoresOptions, total=False):
+    """Of `open_cell`."""
+
+    roll: Required[Roll]
+    goes_on: Required[bool]
 
 
 class OpenStores:
@@ -229,7 +251,7 @@ async def open_stores(
     new_id: NewId | None = None,
     witnesses: Mapping[str, str] | None = None,
     goes_on: bool = False,
-    **options: Any,
+    **options: Unpack[StoresOptions],
 ) -> OpenStores:
     """`urls` has `control`, `placement` and the cells by name, `options` as for `open_cell`. Cells that control knows
     besides are opened too: `unseal` opens their addresses, and those without one are files of the directory.
@@ -244,16 +266,16 @@ async def open_stores(
     roll = await call_roll(urls, witnesses or {}, new_id=new_id, may_begin=upgrading)
     if not goes_on:
         await _check_all(roll, urls)
-    options |= {"roll": roll, "goes_on": goes_on}
+    for_cells: CellOptions = {**options, "roll": roll, "goes_on": goes_on}
     opened: list[DroppableStore] = []
     try:
-        opened.append(await open_store("control", urls["control"], **_for_all(options)))
-        opened.append(await _open_placement(urls["placement"], options))
-        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, unseal, options), urls, roll)
+        opened.append(await open_store("control", urls["control"], **_for_all(for_cells)))
+        opened.append(await _open_placement(urls["placement"], for_cells))
+        stores = OpenStores(opened[0], opened[1], partial(_open_learnt, directory, unseal, for_cells), urls, roll)
         stores.directory = directory
         for name, url in urls.items():
             if name not in ("control", "placement"):
-                opened.append(cell := await open_cell(name, url, **options))
+                opened.append(cell := await open_cell(name, url, **for_cells))
                 stores.add_cell(name, cell)
         await stores.learn()
         await _claim_all(stores)
@@ -267,8 +289,9 @@ async def open_stores(
     return stores
 
 
-def _for_all(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in ("cell_timeout", "roll", "goes_on")}
+def _for_all(options: CellOptions) -> StoreOptions:
+    of_cells = ("cell_timeout", "roll", "goes_on")
+    return cast(StoreOptions, {name: value for name, value in options.items() if name not in of_cells})
 
 
 async def _check_all(roll: Roll, urls: Mapping[str, str]) -> None:
@@ -280,11 +303,10 @@ async def _check_all(roll: Roll, urls: Mapping[str, str]) -> None:
             continue  # a cell may be away, and is looked at when it is back; opening the others reports this
 
 
-async def _open_placement(url: str, options: dict[str, Any]) -> DroppableStore:
+async def _open_placement(url: str, options: CellOptions) -> DroppableStore:
     """Like a cell it may be wrong, and then counts as away."""
-    roll: Roll = options["roll"]
     try:
-        await roll.check("placement", url)
+        await options["roll"].check("placement", url)
     except WrongStore:
         if not options["goes_on"]:
             raise
@@ -314,7 +336,7 @@ async def _claim_all(stores: OpenStores) -> None:
 
 
 async def _open_learnt(
-    directory: Path | None, unseal: Unseal, options: dict[str, Any], name: str, sealed: str
+    directory: Path | None, unseal: Unseal, options: CellOptions, name: str, sealed: str
 ) -> CellStore:
     if not sealed and directory is None:
         raise StoreError(f"no address is configured for it; add it to [database.cells] as {name} = ADDRESS")
@@ -351,7 +373,7 @@ async def open_cell(
     cell_timeout: float = 5.0,
     roll: Roll | None = None,
     goes_on: bool = False,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> CellStore:
     """Open a cell. A database that does not answer is opened later; one that may not be used is refused at once. With
     `goes_on`, one that is not this cloud's counts as unreachable until it is replaced by the right one."""
@@ -360,7 +382,7 @@ async def open_cell(
     roll = roll or Roll()
     opener = partial(_open_checked, roll, name, url, options)
     check = partial(roll.check_open, name)
-    clock: ReadsClock = options["clock"]
+    clock = options["clock"]
     try:
         return CellStore(name, clock, await opener(), address=url, check=check)
     except (Unreachable, WrongStore) as why:
@@ -371,6 +393,6 @@ async def open_cell(
         return cell
 
 
-async def _open_checked(roll: Roll, name: str, url: str, options: dict[str, Any]) -> DroppableStore:
+async def _open_checked(roll: Roll, name: str, url: str, options: StoreOptions) -> DroppableStore:
     await roll.check(name, url)
     return await open_store(name, url, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -72,12 +72,12 @@ class PostgresTx:
         text, values = _bind(statement, params)
         return _changed_rows(await self._connections.io(self._connection.execute(text, *values)))
 
-    async def many(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> None:
+    async def many(self, statement: Sql, rows: Sequence[Mapping[str, object]], /) -> None:
         self._stats.statements += len(rows)
         text = statement.postgres[0]
         await self._connections.io(self._connection.executemany(text, [_bind(statement, dict(row))[1] for row in rows]))
 
-    async def each(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+    async def each(self, statement: Sql, rows: Sequence[Mapping[str, object]], /) -> Sequence[Row]:
         self._stats.statements += len(rows)
         text, values = statement.postgres[0], [_bind(statement, dict(row))[1] for row in rows]
         returned: Sequence[Row] = await self._connections.io(self._connection.fetchmany(text, values))
@@ -102,7 +102,7 @@ class PostgresTx:
         return await self._connections.io(self._connection.fetchval(text))
 
 
-def _bind(statement: Sql, params: dict[str, Any]) -> tuple[str, list[Any]]:
+def _bind(statement: Sql, params: dict[str, object]) -> tuple[str, list[object]]:
     if statement.postgres_constants:
         params.update(statement.postgres_constants)
     text, names = statement.postgres

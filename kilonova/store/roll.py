@@ -36,7 +36,7 @@ class Roll:
     known: dict[str, PeerStore] = field(default_factory=dict)  # by name, as control lists them
     new_id: NewId | None = None  # with it new stores get their badges
     unlisted: dict[str, str] = field(default_factory=dict)  # by name: stores that control does not list yet
-    connecting: dict[str, Any] = field(default_factory=dict)
+    connecting: dict[str, float] = field(default_factory=dict)
 
     async def check(self, name: str, url: str) -> None:
         """Look at a database before it is opened. Raises WrongStore, with nothing changed, or Unreachable."""

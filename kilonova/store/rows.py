@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or_else  # both engines understand its text
+from sqlalchemy.sql.elements import ColumnElement
 
 from kilonova.store.statements import Sql, database_time
 from kilonova.world import Row, Tx
@@ -27,7 +28,7 @@ def _select(table: Table, keys: Keys, nulls: Keys, lock: bool) -> Sql:
     return Sql(statement.with_for_update() if lock else statement)
 
 
-def _values(columns: Keys, stamped: Keys) -> dict[str, Any]:
+def _values(columns: Keys, stamped: Keys) -> dict[str, ColumnElement[Any]]:
     return {**{column: bindparam(column) for column in columns}, **{column: database_time() for column in stamped}}
 
 
@@ -58,7 +59,7 @@ def _insert_or_change(table: Table, columns: Keys, changed: Keys, stamped: Keys)
     return Sql(statement.on_conflict_do_update(index_elements=keys, set_={name: values[name] for name in changed}))
 
 
-def _nulls(keys: dict[str, Any]) -> Keys:
+def _nulls(keys: dict[str, object]) -> Keys:
     """Takes the keys that are None out of `keys` and gives their names."""
     if None not in keys.values():
         return ()

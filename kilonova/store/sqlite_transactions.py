@@ -7,7 +7,7 @@ without an event loop. That makes a transaction one uninterrupted piece of work,
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,7 @@ class SqliteTx:
         count = cursor.rowcount
         return count if count > 0 else 0
 
-    def start(self, statement: Sql, params: dict[str, Any]) -> sqlite3.Cursor:
+    def start(self, statement: Sql, params: dict[str, object]) -> sqlite3.Cursor:
         self._stats.statements += 1
         if statement.lists:
             _encode_lists(statement, params)
@@ -60,17 +60,18 @@ class SqliteTx:
         text, values = statement.sqlite
         return self._execute(text, values(params))
 
-    async def many(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> None:
+    async def many(self, statement: Sql, rows: Sequence[Mapping[str, object]], /) -> None:
         self._stats.statements += len(rows)
         constants, lists = statement.sqlite_constants, statement.lists
         if constants or lists:
-            rows = [{**row, **constants} for row in rows]
-            for row in rows:
+            whole = [{**row, **constants} for row in rows]
+            for row in whole:
                 _encode_lists(statement, row)
+            rows = whole
         text, values = statement.sqlite
         self._connection.executemany(text, map(values, rows))
 
-    async def each(self, statement: Sql, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+    async def each(self, statement: Sql, rows: Sequence[Mapping[str, object]], /) -> Sequence[Row]:
         returned: list[Row] = []
         for row in rows:
             returned += self.start(statement, dict(row)).fetchall()
@@ -86,7 +87,7 @@ class SqliteTx:
         return self._mark
 
 
-def _encode_lists(statement: Sql, params: dict[str, Any]) -> None:
+def _encode_lists(statement: Sql, params: dict[str, object]) -> None:
     for name in statement.lists:
         params[name] = _encode(params[name]).decode()
 
@@ -271,7 +272,7 @@ class ReadSide:
     def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
         return [self._run_one(body) for body in bodies]
 
-    def ask(self, statement: Sql, params: dict[str, Any]) -> Row | None:
+    def ask(self, statement: Sql, params: dict[str, object]) -> Row | None:
         """Return the first row. A single statement sees one snapshot without a transaction around it."""
         try:
             rows: list[Row] = SqliteTx(self.connection, self._clock, self._stats).start(statement, params).fetchall()

@@ -3,7 +3,7 @@ cheaper than SQLAlchemy's own execution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import GenericFunction
 from sqlalchemy.types import NullType
 
+Picking = Callable[[Mapping[str, object]], tuple[object, ...]]
 _SQLITE = sqlite.dialect(paramstyle="qmark")
 _POSTGRES: Any = postgresql_asyncpg.dialect()  # type: ignore[no-untyped-call]
 
@@ -33,9 +34,9 @@ class Sql:
     element: Any
     lists: tuple[str, ...]
     postgres: tuple[str, tuple[str, ...]]
-    postgres_constants: dict[str, Any]
-    sqlite: tuple[str, Callable[[dict[str, Any]], tuple[Any, ...]]]
-    sqlite_constants: dict[str, Any]
+    postgres_constants: dict[str, object]
+    sqlite: tuple[str, Picking]
+    sqlite_constants: dict[str, object]
 
     def __init__(self, element: Any) -> None:
         self.element = element
@@ -62,12 +63,12 @@ class Sql:
         return compiled
 
 
-def _constants(compiled: Any) -> dict[str, Any]:
+def _constants(compiled: Any) -> dict[str, object]:
     """Return the constants. In `compiled.params` a constant NULL looks like a parameter still to come."""
     return {name: bind.effective_value for bind, name in compiled.bind_names.items() if not bind.required}
 
 
-def _picking(names: Sequence[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+def _picking(names: Sequence[str]) -> Picking:
     if not names:
         return lambda params: ()
     if len(names) == 1:  # of which itemgetter makes no tuple

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from starlette.responses import Response
 
@@ -12,6 +11,7 @@ from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import collection, is_true
 from kilonova.domain.caller import IdentityRef
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 from kilonova.services.identity.assignments import BY_USER, THE_SYSTEM, AssignmentFilter, Grant
 from kilonova.services.identity.names import names_of
 from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, Scope
@@ -66,9 +66,9 @@ def _home(grant: Grant, names: Names) -> str:
     return "" if place is None else place.domain_id or place.id
 
 
-def _shown(call: Call, grant: Grant, names: Names) -> dict[str, Any]:
+def _shown(call: Call, grant: Grant, names: Names) -> JsonObject:
     kind, target = grant.target.kind, grant.target.id
-    shown: dict[str, Any] = {
+    shown: JsonObject = {
         "role": _named(grant.role_id, names),
         grant.actor: _named(grant.actor_id, names),
         "scope": {"system": {"all": True}} if kind == SYSTEM else {kind: _named(target, names)},
@@ -83,9 +83,9 @@ def _shown(call: Call, grant: Grant, names: Names) -> dict[str, Any]:
     return {**shown, "links": links}
 
 
-def _named(record_id: str, names: Names) -> dict[str, Any]:
+def _named(record_id: str, names: Names) -> JsonObject:
     named = names.get(record_id)
     if named is None:
         return {"id": record_id}
-    shown: dict[str, Any] = {"id": record_id, "name": named.name}
+    shown: JsonObject = {"id": record_id, "name": named.name}
     return {**shown, "domain": {"id": named.domain_id, "name": named.domain_name}} if named.domain_id else shown

@@ -13,6 +13,7 @@ from kilonova.api.forms import Forms
 from kilonova.api.identity.rules import PolicyTarget, require
 from kilonova.api.identity.view import change_of, member
 from kilonova.api.routes import ANY_TOKEN, Route
+from kilonova.records.kinds import id_of
 from kilonova.services.identity.records import Record, RecordKind, missing
 
 
@@ -51,12 +52,12 @@ class IdentityCollection(Collection[Record]):
         return record
 
     async def edit(self, call: Call, record: Record) -> Record:
-        change = change_of(call, self.word, record["id"])
-        changed: Record = await self.service(call).change(record["id"], change)
+        change = change_of(call, self.word, id_of(record))
+        changed: Record = await self.service(call).change(id_of(record), change)
         return changed
 
     async def drop(self, call: Call, record: Record) -> None:
-        await self.service(call).delete(record["id"])
+        await self.service(call).delete(id_of(record))
 
     def view(self, call: Call, record: Record) -> Record:
         return member(call, self.words, record)

@@ -8,6 +8,8 @@ from kilonova.api.call import Call, answer
 from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import PolicyTarget, may, require
 from kilonova.api.identity.view import change_of, collection, filters, member, within
+from kilonova.domain.json import as_text
+from kilonova.records.kinds import id_of
 from kilonova.services.identity.documents import Credentials, Policies
 from kilonova.services.identity.records import Record
 
@@ -20,7 +22,7 @@ class CredentialCollection(IdentityCollection):
         return call.service.identity.credentials
 
     def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
-        return PolicyTarget(user_id=None if record is None else record["user_id"])
+        return PolicyTarget(user_id=None if record is None else as_text(record["user_id"]))
 
     async def list_(self, call: Call) -> Response:
         """List credentials; callers who are not administrators see only their own."""
@@ -35,9 +37,9 @@ class CredentialCollection(IdentityCollection):
         return await self.service(call).create(request)
 
     async def edit(self, call: Call, record: Record) -> Record:
-        change = change_of(call, "credential", record["id"])
+        change = change_of(call, "credential", id_of(record))
         require(call, self.writes, PolicyTarget(user_id=change.get("user_id", record["user_id"])))
-        return await self.service(call).change(record["id"], change)
+        return await self.service(call).change(id_of(record), change)
 
     def view(self, call: Call, record: Record) -> Record:
         return member(call, "credentials", self.service(call).opened(record))

@@ -13,6 +13,7 @@ from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import change_of, filters, listed
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import id_of
 from kilonova.services.identity.projects import DOMAIN, Projects
 from kilonova.services.identity.records import Record
 
@@ -27,7 +28,7 @@ class DomainCollection(IdentityCollection):
         return call.service.identity.projects
 
     def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
-        return PolicyTarget(domain_id=None if record is None or writes else record["id"])
+        return PolicyTarget(domain_id=None if record is None or writes else id_of(record))
 
     async def look_up(self, call: Call) -> Record | None:
         by: Mapping[str, Any] = {"id": call.path["domain"], "is_domain": 1}
@@ -50,7 +51,7 @@ class DomainCollection(IdentityCollection):
         return {name: value for name, value in made.items() if name in DOMAIN.attributes or name not in DOMAIN.table.c}
 
     async def edit(self, call: Call, record: Record) -> Record:
-        return await self.service(call).change(DOMAIN, record["id"], change_of(call, "domain", record["id"]))
+        return await self.service(call).change(DOMAIN, id_of(record), change_of(call, "domain", id_of(record)))
 
     async def drop(self, call: Call, record: Record) -> None:
-        await self.service(call).delete(DOMAIN, record["id"])
+        await self.service(call).delete(DOMAIN, id_of(record))

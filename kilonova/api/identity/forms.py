@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kilonova.api.forms import Forms
-
-Schema = dict[str, Any]
+from kilonova.api.forms import Forms, Schema
 
 TEXT: Schema = {"type": "string", "maxLength": 65535}
 TEXT_OR_NULL: Schema = {"type": ["string", "null"], "maxLength": 65535}

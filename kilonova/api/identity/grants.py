@@ -10,6 +10,8 @@ from kilonova.api.call import Call, answer, nothing
 from kilonova.api.identity.rules import PolicyTarget, may, require
 from kilonova.api.identity.view import collection, member
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
+from kilonova.domain.json import as_text
+from kilonova.records.kinds import id_of
 from kilonova.services.identity.assignments import ACTORS, BY_GROUP, BY_USER, THE_SYSTEM, Grant
 from kilonova.services.identity.projects import PROJECT as PLACE
 from kilonova.services.identity.roles import ROLE
@@ -67,9 +69,9 @@ async def _require(call: Call, verb: str, grant: Grant) -> None:
     actor = await records.find(ACTORS[grant.actor], grant.actor_id)
     role = await records.find(ROLE, grant.role_id) if grant.role_id else None
     target = PolicyTarget(
-        domain_id=None if place is None else place["domain_id"] or place["id"],
-        actor_domain_id=None if actor is None else actor["domain_id"],
-        role=None if role is None or role["domain_id"] else role["name"],
+        domain_id=None if place is None else as_text(place["domain_id"]) or id_of(place),
+        actor_domain_id=None if actor is None else as_text(actor["domain_id"]),
+        role=None if role is None or role["domain_id"] else as_text(role["name"]),
     )
     require(call, rule, target)
 

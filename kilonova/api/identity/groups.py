@@ -11,6 +11,8 @@ from kilonova.api.identity.projects import home_of
 from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
 from kilonova.api.identity.view import collection, filters, listed, within
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import as_text
+from kilonova.records.kinds import id_of
 from kilonova.services.identity.groups import GROUP, UserGroups
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
@@ -24,7 +26,7 @@ class GroupCollection(IdentityCollection):
         return call.service.identity.groups
 
     def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
-        return PolicyTarget(domain_id=None if record is None else record["domain_id"])
+        return PolicyTarget(domain_id=None if record is None else as_text(record["domain_id"]))
 
     async def list_(self, call: Call) -> Response:
         own = own_domain(call)
@@ -43,7 +45,7 @@ GROUPS = GroupCollection()
 
 async def list_users(call: Call) -> Response:
     group = await GROUPS.find(call)
-    found = only_own(call, await call.service.identity.groups.users_in(group["id"]))
+    found = only_own(call, await call.service.identity.groups.users_in(id_of(group)))
     return answer(collection(call, "users", [view.user(call, user) for user in found]))
 
 
@@ -71,7 +73,7 @@ async def _both(call: Call, rule: str) -> tuple[str, str]:
     user_id = call.path["user"]
     user = await call.service.identity.records.find(USER, user_id)
     group = await GROUPS.look_up(call)
-    homes = [None if record is None else record["domain_id"] for record in (group, user)]
+    homes = [None if record is None else as_text(record["domain_id"]) for record in (group, user)]
     require(call, rule, PolicyTarget(domain_id=homes[0], actor_domain_id=homes[1]))
     for word, record in (("group", group), ("user", user)):
         if record is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from starlette.responses import Response
 
@@ -14,6 +13,8 @@ from kilonova.api.identity.forms import ONE_TAG, TAGS_CHANGE
 from kilonova.api.identity.rules import PolicyTarget, may, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject, as_text, texts
+from kilonova.records.kinds import id_of
 from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT, Projects
 from kilonova.services.identity.records import Record, missing
 from kilonova.services.identity.users import USER
@@ -35,7 +36,7 @@ class ProjectCollection(IdentityCollection):
         return call.service.identity.projects
 
     def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
-        home = None if record is None else record["domain_id"] or None
+        home = None if record is None else as_text(record["domain_id"]) or None
         return PolicyTarget(domain_id=home, project_id=call.path["project"])
 
     async def list_(self, call: Call) -> Response:
@@ -44,20 +45,22 @@ class ProjectCollection(IdentityCollection):
         asked = within({"is_domain": 0, **filters(call, PROJECT)}, "domain_id", own)
         names = ("tags", "tags-any", "not-tags", "not-tags-any")
         tags = {name: set(call.query[name].split(",")) for name in names if name in call.query}
-        fits = (lambda project: _fits(set(project["tags"]), tags)) if tags else None
+        fits = (lambda project: _fits(set(texts(project["tags"])), tags)) if tags else None
         return await listed(call, PROJECT, asked, fits=fits)
 
     async def add(self, call: Call) -> Record:
-        wish: dict[str, Any] = call.body["project"]
-        home = wish.get("domain_id") or ("" if wish.get("is_domain") or wish.get("parent_id") else home_of(call))
+        wish: JsonObject = call.body["project"]
+        home = as_text(wish.get("domain_id")) or (
+            "" if wish.get("is_domain") or wish.get("parent_id") else home_of(call)
+        )
         await _require_create(call, wish, home)
         return await self.service(call).create(wish, home)
 
     async def edit(self, call: Call, record: Record) -> Record:
-        return await self.service(call).change(PROJECT, record["id"], change_of(call, "project", record["id"]))
+        return await self.service(call).change(PROJECT, id_of(record), change_of(call, "project", id_of(record)))
 
     async def drop(self, call: Call, record: Record) -> None:
-        await self.service(call).delete(PROJECT, record["id"])
+        await self.service(call).delete(PROJECT, id_of(record))
 
 
 PROJECTS = ProjectCollection()
@@ -76,7 +79,7 @@ def _fits(tags: set[str], asked: dict[str, set[str]]) -> bool:
 async def list_of_user(call: Call) -> Response:
     user_id = call.path["user"]
     user = await call.service.identity.records.find(USER, user_id)
-    home = None if user is None else user["domain_id"]
+    home = None if user is None else as_text(user["domain_id"])
     require(call, "list_user_projects", PolicyTarget(domain_id=home, user_id=user_id))
     if user is None:
         raise missing("user", user_id)
@@ -84,11 +87,11 @@ async def list_of_user(call: Call) -> Response:
     return answer(collection(call, "projects", [member(call, "projects", project) for project in found]))
 
 
-async def _require_create(call: Call, wish: dict[str, Any], home: str) -> None:
+async def _require_create(call: Call, wish: JsonObject, home: str) -> None:
     """A domain's manager makes projects in it, and no domains."""
     if not home and wish.get("parent_id") and not may(call, "manage_domains"):
-        parent = await call.service.identity.records.find(PROJECT, wish["parent_id"])
-        home = "" if parent is None else parent["domain_id"] or parent["id"]
+        parent = await call.service.identity.records.find(PROJECT, as_text(wish["parent_id"]))
+        home = "" if parent is None else as_text(parent["domain_id"]) or id_of(parent)
     require(
         call, "manage_domains" if wish.get("is_domain") else "manage_projects", PolicyTarget(domain_id=home or None)
     )
@@ -99,12 +102,11 @@ async def _require_create(call: Call, wish: dict[str, Any], home: str) -> None:
 
 class ProjectTags(Tags):
     async def read(self, call: Call) -> list[str]:
-        tags: list[str] = (await PROJECTS.find(call))["tags"]
-        return tags
+        return texts((await PROJECTS.find(call))["tags"])
 
     async def change(self, call: Call, edit: EditTags) -> list[str]:
         project = await PROJECTS.find(call, writes=True)
-        return await call.service.identity.projects.edit_tags(project["id"], edit)
+        return await call.service.identity.projects.edit_tags(id_of(project), edit)
 
     def added_to(self, call: Call, old: list[str], tag: str) -> list[str]:
         ONE_TAG.check(tag, call.version)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
@@ -11,6 +9,7 @@ from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import filters, listed, member
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject, as_text
 from kilonova.services.identity.records import Record
 from kilonova.services.identity.roles import ROLE, Roles
 
@@ -24,7 +23,7 @@ class RoleCollection(IdentityCollection):
 
     def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
         is_managed = record is not None and not record["domain_id"] and not writes
-        return PolicyTarget(role=record["name"] if record is not None and is_managed else None)
+        return PolicyTarget(role=as_text(record["name"]) if record is not None and is_managed else None)
 
     async def list_(self, call: Call) -> Response:
         """List roles; without a domain, those that apply to all domains."""
@@ -82,10 +81,10 @@ async def _inference(call: Call, status: int) -> Response:
     raise Refused(404, f"{prior['name']} does not imply {call.path['implied'][:255]}.")
 
 
-def _short(call: Call, role: Record) -> dict[str, Any]:
+def _short(call: Call, role: Record) -> JsonObject:
     shown = member(call, "roles", role)
     return {name: shown[name] for name in ("id", "name", "links")}
 
 
-def _shorts(call: Call, roles: list[Record]) -> list[dict[str, Any]]:
+def _shorts(call: Call, roles: list[Record]) -> list[JsonObject]:
     return [_short(call, role) for role in roles]

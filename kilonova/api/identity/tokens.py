@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
+from kilonova.api.content import Content
 from kilonova.api.identity.rules import PolicyTarget, require
 from kilonova.api.identity.view import collection, member, time_of
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json
 from kilonova.services.identity.catalog import catalog
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.service import Issued
@@ -19,12 +21,44 @@ METHODS = ("password", "token")
 SUBJECT = "X-Subject-Token"
 
 
+class _Domain(TypedDict, total=False):
+    id: str
+    name: str
+
+
+class _Place(_Domain, total=False):
+    domain: _Domain
+
+
+class _LoginUser(_Place):
+    password: str
+
+
+class _ByPassword(TypedDict):
+    user: _LoginUser
+
+
+class _ByToken(TypedDict):
+    id: str
+
+
+class _Identity(TypedDict):
+    methods: list[str]
+    password: NotRequired[_ByPassword]
+    token: NotRequired[_ByToken]
+
+
+class _Auth(TypedDict):
+    identity: _Identity
+    scope: NotRequired[Json]
+
+
 async def issue(call: Call) -> Response:
     issued = await call.service.identity.authenticate(_login(call.body["auth"], call.client_group))
     return answer(_shown(call, issued), 201, {SUBJECT: issued.token})
 
 
-def _login(auth: dict[str, Any], address: str) -> Login:
+def _login(auth: _Auth, address: str) -> Login:
     identity = auth["identity"]
     methods = set(identity["methods"])
     if methods - set(METHODS):
@@ -60,7 +94,7 @@ def _scope(given: Any) -> tuple[str | None, Which]:
     return (SYSTEM if kind == SYSTEM else UNSCOPED), Which()
 
 
-def _which(given: dict[str, Any]) -> Which:
+def _which(given: _Place) -> Which:
     domain = given.get("domain", {})
     return Which(given.get("id", ""), given.get("name", ""), domain.get("id", ""), domain.get("name", ""))
 
@@ -84,10 +118,10 @@ async def _subject(call: Call, rule: str) -> Issued:
     return issued
 
 
-def _shown(call: Call, issued: Issued) -> dict[str, Any]:
+def _shown(call: Call, issued: Issued) -> Content:
     claims, standing = issued.claims, issued.standing
     user, place = standing.user, standing.place
-    token: dict[str, Any] = {
+    token: dict[str, Content] = {
         "methods": claims.methods,
         "user": {
             "id": user.id,

@@ -10,6 +10,8 @@ from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.projects import home_of
 from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
 from kilonova.api.identity.view import collection, filters, listed, member, within
+from kilonova.domain.json import as_text
+from kilonova.records.kinds import id_of
 from kilonova.services.identity.records import Record
 from kilonova.services.identity.users import USER, Users
 
@@ -23,7 +25,7 @@ class UserCollection(IdentityCollection):
 
     def target(self, call: Call, record: Record | None, *, writes: bool) -> PolicyTarget:
         own = None if writes else call.path["user"]
-        return PolicyTarget(domain_id=None if record is None else record["domain_id"], user_id=own)
+        return PolicyTarget(domain_id=None if record is None else as_text(record["domain_id"]), user_id=own)
 
     async def list_(self, call: Call) -> Response:
         own = own_domain(call)
@@ -54,5 +56,5 @@ async def change_password(call: Call) -> Response:
 
 async def list_groups(call: Call) -> Response:
     user = await USERS.find(call, rule="list_groups_for_user")
-    groups = only_own(call, await call.service.identity.groups.groups_of(user["id"]))
+    groups = only_own(call, await call.service.identity.groups.groups_of(id_of(user)))
     return answer(collection(call, "groups", [member(call, "groups", group) for group in groups]))

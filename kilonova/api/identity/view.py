@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 from kilonova.records.query import ABOVE, Condition, ListQuery
 from kilonova.services.identity.records import FLAGS, Record, RecordKind
 
@@ -37,7 +38,7 @@ def endpoint(call: Call, record: Record) -> Record:
     return {**member(call, "endpoints", record), "region": record["region_id"]}
 
 
-def collection(call: Call, words: str, shown: Sequence[Any], following: str | None = None) -> dict[str, Any]:
+def collection(call: Call, words: str, shown: Sequence[JsonObject], following: str | None = None) -> JsonObject:
     """`following` is the address of the next page."""
     query = call.request.url.query
     address = call.url(call.request.scope["service_path"]) + (f"?{query}" if query else "")
@@ -81,9 +82,9 @@ def within(asked: Mapping[str, Any], column: str, own: str | None) -> Mapping[st
     return {**asked, column: own} if asked.get(column, own) == own else None
 
 
-def filters(call: Call, kind: RecordKind) -> dict[str, Any]:
+def filters(call: Call, kind: RecordKind) -> dict[str, int | str]:
     """Return the filters of the query as column values. Unknown names are ignored, as in Keystone."""
-    asked: dict[str, Any] = {}
+    asked: dict[str, int | str] = {}
     for name in kind.filterable:
         if name in call.query:
             value = call.query[name]

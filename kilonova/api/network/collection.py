@@ -14,7 +14,8 @@ from kilonova.api.network.guards import guard_change, guard_new, hidden_from
 from kilonova.api.network.query import links, only_fields, query_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Thing
+from kilonova.domain.json import Json, JsonObject, as_text
+from kilonova.records.kinds import Thing, id_of
 from kilonova.records.nouns import Noun
 from kilonova.services.network.kinds import KINDS
 
@@ -67,7 +68,7 @@ class NetworkCollection(Collection[Thing]):
     async def add(self, call: Call) -> Thing:
         return (await self._make(call, [call.body[self.word]]))[0]
 
-    async def _make(self, call: Call, told: Sequence[dict[str, Any]]) -> Sequence[Thing]:
+    async def _make(self, call: Call, told: Sequence[JsonObject]) -> Sequence[Thing]:
         wishes = [self._owned(call, wish) for wish in told]
         for wish in wishes:
             await guard_new(call, self.word, wish)
@@ -79,23 +80,23 @@ class NetworkCollection(Collection[Thing]):
     async def edit(self, call: Call, record: Thing) -> Thing:
         wish = whole_numbers(call.body[self.word])
         await guard_change(call, self.word, record, wish)
-        return await self.noun(call).update(viewer_of(call, call.route.rule), record["id"], wish)
+        return await self.noun(call).update(viewer_of(call, call.route.rule), id_of(record), wish)
 
     async def drop(self, call: Call, record: Thing) -> None:
         await guard_change(call, self.word, record, {})
-        await self.noun(call).delete(viewer_of(call, call.route.rule), record["id"])
+        await self.noun(call).delete(viewer_of(call, call.route.rule), id_of(record))
 
     def view(self, call: Call, record: Thing) -> Thing:
         shown = _without(hidden_from(call, self.word), record)
         return only_fields(call, shown) if call.route.method == "GET" else shown
 
-    def _owned(self, call: Call, told: dict[str, Any]) -> dict[str, Any]:
-        wish: dict[str, Any] = whole_numbers(told)
+    def _owned(self, call: Call, told: JsonObject) -> dict[str, Json]:
+        wish: dict[str, Json] = whole_numbers(told)
         old, new = wish.pop("tenant_id", None), wish.pop("project_id", None)
         if old is not None and new is not None and old != new:
             raise Refused(400, "'project_id' and 'tenant_id' do not match.")
         wish["project_id"] = new or old or call.caller.project_id
-        call.require(project_id=wish["project_id"])
+        call.require(project_id=as_text(wish["project_id"]))
         return wish
 
 

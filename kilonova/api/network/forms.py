@@ -4,7 +4,6 @@ error can say more."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kilonova.api.forms import Forms, Schema
 from kilonova.api.network.converting import ConvertingForms
@@ -181,7 +180,7 @@ SHOW = Forms({"type": "object", "properties": FIELDS})
 
 def listing(kind: Kind) -> Forms:
     """Unknown names are refused further in, with the name in the sentence."""
-    filters: dict[str, Any] = {name: _texts() for name, (_, form) in kind.attributes.items() if form.read is not None}
+    filters = {name: _texts() for name, (_, form) in kind.attributes.items() if form.read is not None}
     paging = {
         "limit": _texts({"type": "string", "pattern": "^[0-9]{1,9}$"}, 1),
         "marker": _texts(most=1),

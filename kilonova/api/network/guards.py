@@ -7,8 +7,9 @@ from typing import Any
 
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, as_text
 from kilonova.policy.network import BY_ADMINS, SEEN_BY_ADMINS
-from kilonova.records.kinds import Thing
+from kilonova.records.kinds import Thing, owner_of
 from kilonova.services.network.owners import OF_THE_NETWORK
 
 Wish = Mapping[str, Any]
@@ -20,36 +21,36 @@ def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
     return tuple(name for name in SEEN_BY_ADMINS.get(noun, ()) if not call.allows(f"get_{noun}:{name}"))
 
 
-async def guard_new(call: Call, noun: str, wish: dict[str, Any]) -> None:
+async def guard_new(call: Call, noun: str, wish: dict[str, Json]) -> None:
     """Raises `Refused` (403), or `Refused` when the network it should lie in is not to be seen."""
     _require_all(call, "create", noun, (name for name in _attributes(noun, wish)))
     if noun == "subnet":
-        network = await _network(call, wish["network_id"])
-        call.require(project_id=network["project_id"])
+        network = await _network(call, as_text(wish["network_id"]))
+        call.require(project_id=owner_of(network))
     elif noun == "port":
-        network = await _network(call, wish["network_id"])
+        network = await _network(call, as_text(wish["network_id"]))
         if not network["shared"]:
-            call.require(project_id=network["project_id"])
+            call.require(project_id=owner_of(network))
         _guard_port(call, "create", wish, network)
     elif noun == "security_group_rule":
         viewer = None if call.allows("get_security_group", project_id="") else call.caller.project_id
-        group = await call.service.networks.groups.show(viewer, wish["security_group_id"])
-        call.require(project_id=group["project_id"])
+        group = await call.service.networks.groups.show(viewer, as_text(wish["security_group_id"]))
+        call.require(project_id=owner_of(group))
         wish["project_id"] = group["project_id"]  # whoever has the group has its rules
 
 
 async def guard_change(call: Call, noun: str, thing: Thing, wish: Wish) -> None:
     """Check an update, or (without a wish) a delete, of a record that the caller sees."""
     is_delete = call.route.rule == f"delete_{noun}"
-    if noun == "port" and not call.allows(call.route.rule, project_id=thing["project_id"]):
-        network = await _network(call, thing["network_id"])
-        if not is_delete or not call.allows(call.route.rule, project_id=network["project_id"]):
+    if noun == "port" and not call.allows(call.route.rule, project_id=owner_of(thing)):
+        network = await _network(call, as_text(thing["network_id"]))
+        if not is_delete or not call.allows(call.route.rule, project_id=owner_of(network)):
             raise Refused(403, f"Policy doesn't allow {call.route.rule} to be performed.")
     elif noun != "port":
-        call.require(project_id=thing["project_id"])
+        call.require(project_id=owner_of(thing))
     _require_all(call, "update", noun, _attributes(noun, wish, changing=True))
     if noun == "port" and wish:
-        _guard_port(call, "update", wish, await _network(call, thing["network_id"]))
+        _guard_port(call, "update", wish, await _network(call, as_text(thing["network_id"])))
 
 
 async def _network(call: Call, network_id: str) -> Thing:
@@ -88,4 +89,4 @@ def _guard_port(call: Call, verb: str, wish: Wish, network: Thing) -> None:
     }
     for name, is_asked in asked.items():
         if is_asked:
-            call.require(f"{verb}_port:{name}", project_id=network["project_id"])
+            call.require(f"{verb}_port:{name}", project_id=owner_of(network))

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import JSON, Kind, Order, Thing
+from kilonova.records.kinds import JSON, Kind, Order, Thing, id_of
 from kilonova.records.query import ONE_OF, Condition, ListQuery
 from kilonova.services.network.addresses import address_of, shown
 from kilonova.services.network.kinds import TAG_FILTERS
@@ -98,9 +98,9 @@ def links(call: Call, path: str, things: Sequence[Thing], query: ListQuery) -> l
         return []
     full, found = len(things) >= query.limit, []
     if full or query.reverse:
-        found.append({"rel": "next", "href": _page(call, path, things[-1]["id"], reverse=False)})
+        found.append({"rel": "next", "href": _page(call, path, id_of(things[-1]), reverse=False)})
     if (full or not query.reverse) and (query.marker or query.reverse):
-        found.append({"rel": "previous", "href": _page(call, path, things[0]["id"], reverse=True)})
+        found.append({"rel": "previous", "href": _page(call, path, id_of(things[0]), reverse=True)})
     return found
 
 

@@ -7,14 +7,14 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.network.collection import viewer_of
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import id_of, owner_of
 
 
 async def _router(call: Call) -> str:
     """Return the router's id; the caller must be able to see and to change it."""
     router = await call.service.networks.routers.show(viewer_of(call, "get_router"), call.path["id"])
-    call.require(project_id=router["project_id"])
-    router_id: str = router["id"]
-    return router_id
+    call.require(project_id=owner_of(router))
+    return id_of(router)
 
 
 async def add_interface(call: Call) -> Response:

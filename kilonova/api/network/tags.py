@@ -7,6 +7,8 @@ from kilonova.api.collection import EditTags, Tags
 from kilonova.api.network.collection import NetworkCollection
 from kilonova.api.network.forms import MOST_TAGS
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import texts
+from kilonova.records.kinds import id_of, owner_of
 
 LONGEST = 255
 
@@ -16,13 +18,13 @@ class RecordTags(Tags):
         self._collection = collection
 
     async def read(self, call: Call) -> list[str]:
-        tags: list[str] = (await self._collection.find(call, writes=False))["tags"]
-        return tags
+        thing = await self._collection.find(call, writes=False)
+        return texts(thing["tags"])
 
     async def change(self, call: Call, edit: EditTags) -> list[str]:
         thing = await self._collection.find(call, writes=True)
-        call.require(project_id=thing["project_id"])
-        return await self._collection.noun(call).edit_tags(thing["id"], edit)
+        call.require(project_id=owner_of(thing))
+        return await self._collection.noun(call).edit_tags(id_of(thing), edit)
 
     def check(self, call: Call, tag: str) -> None:
         if not tag or len(tag) > LONGEST or "," in tag:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
 from kilonova.operations.checks.requester import Requester
+from kilonova.records.kinds import owner_of
 
 ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
 ATTACH_EXTERNAL = "network:attach_external_network"
@@ -53,4 +54,4 @@ async def _guard_address(requester: Requester, network_id: str) -> None:
     """Apply the policy rule of the Network API here, since the port is made later without the user's token."""
     viewer = None if requester.caller.is_admin else requester.caller.project_id
     network = await requester.services.networks.networks.show(viewer, network_id)
-    requester.require(CHOOSE_ADDRESS, project_id=network["project_id"])
+    requester.require(CHOOSE_ADDRESS, project_id=owner_of(network))

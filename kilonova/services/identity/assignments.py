@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from sqlalchemy import bindparam, or_, select
 
@@ -99,7 +98,7 @@ class Assignments:
         """Raises `Refused` when it is not granted, directly."""
 
         async def body(tx: Tx) -> Row | None:
-            return await rows.fetch(tx, role_assignments, **_key(wish))
+            return await rows.fetch(tx, role_assignments, lock=False, **_key(wish))
 
         if await self._records.read(body) is None:
             raise _not_granted(wish)
@@ -158,7 +157,7 @@ async def fetch_target(tx: Tx, target: Scope) -> Row | None:
     return row
 
 
-def _key(wish: Grant) -> dict[str, Any]:
+def _key(wish: Grant) -> dict[str, str]:
     return {
         "actor_id": wish.actor_id,
         "target_kind": wish.target.kind,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import Any
 
+from kilonova.domain.json import Json, JsonObject
 from kilonova.services.identity.records import Record
 from kilonova.services.identity.snapshot import IdentitySnapshot
 
@@ -55,9 +55,9 @@ def own_regions() -> tuple[Record, ...]:
     return ({"id": REGION, "description": "", "parent_region_id": None},)
 
 
-def catalog(snapshot: IdentitySnapshot, public_url: str, project_id: str = "") -> list[dict[str, Any]]:
+def catalog(snapshot: IdentitySnapshot, public_url: str, project_id: str = "") -> list[JsonObject]:
     """Return the catalog for a token. A service without an endpoint is useless and left out."""
-    by_service: dict[str, list[dict[str, Any]]] = {}
+    by_service: dict[Json, list[JsonObject]] = {}
     for endpoint in (*own_endpoints(public_url), *snapshot.endpoints):
         url = filled(endpoint["url"], project_id)
         if url is not None:

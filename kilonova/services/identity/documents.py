@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilonova.domain.errors import KilonovaError, Refused
+from kilonova.domain.json import as_text
 from kilonova.schema.tables.identity import credentials, policies
 from kilonova.services.identity.keys import Sealing
 from kilonova.services.identity.record_service import RecordService
@@ -58,7 +59,7 @@ class Credentials(RecordService):
         """Return the record with its decrypted blob."""
         shown = {name: value for name, value in record.items() if name != "sealed"}
         try:
-            return {**shown, "blob": self._seal.open_text(record["sealed"])}
+            return {**shown, "blob": self._seal.open_text(as_text(record["sealed"]))}
         except KilonovaError:
             return {**shown, "blob": None}  # the key it was sealed with is gone
 

@@ -8,6 +8,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import texts
+from kilonova.records.kinds import Columns
 from kilonova.schema.tables.identity import (
     credentials,
     implied_roles,
@@ -71,10 +73,10 @@ class Projects:
             if not is_domain:
                 parent_id, home = await _parent(tx, wish.get("parent_id") or domain_id, domain_id)
             await refuse_same_name(tx, kind, wish["name"], home)
-            values: dict[str, Any] = {"description": "", "enabled": 1, "tags": "[]", "options": "{}", "extra": "{}"}
+            values: Columns = {"description": "", "enabled": 1, "tags": "[]", "options": "{}", "extra": "{}"}
             values |= PROJECT.columns_of({name: value for name, value in wish.items() if value is not None})
             place = {"id": new_id, "domain_id": home, "parent_id": parent_id, "is_domain": int(is_domain)}
-            await rows.put(tx, projects, **{**values, **place, "tokens_from": 0.0})
+            await rows.put_row(tx, projects, {**values, **place, "tokens_from": 0.0})
             return await fetch(tx, PROJECT, new_id)
 
         return PROJECT.view(await self.records.write(body))
@@ -114,7 +116,7 @@ class Projects:
         async def body(tx: Tx) -> list[str]:
             row = await fetch(tx, PROJECT, project_id)
             refuse_immutable("project", row)
-            tags = edit(PROJECT.view(row)["tags"])
+            tags = edit(texts(PROJECT.view(row)["tags"]))
             await rows.change(tx, projects, {"tags": to_json(tags)}, id=project_id)
             return tags
 
@@ -161,7 +163,7 @@ async def _refuse_open_children(tx: Tx, row: Row) -> None:
         raise Refused("forbidden", f"Project {row['name']} has enabled projects below it; disable those first.")
 
 
-def _without_null_texts(change: Mapping[str, Any]) -> dict[str, Any]:
+def _without_null_texts(change: Mapping[str, object]) -> Mapping[str, object]:
     return {name: "" if name == "description" and value is None else value for name, value in change.items()}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Columns
 from kilonova.services.identity.projects import DOMAIN, fetch_as
 from kilonova.services.identity.records import (
     IdentityRecords,
@@ -30,7 +31,7 @@ class RecordService:
         """Return the values to write; `row` is None for a new record. Raises `Refused` if they are invalid."""
         return request
 
-    async def stamped(self, tx: Tx, row: Row, columns: dict[str, Any]) -> dict[str, Any]:
+    async def stamped(self, tx: Tx, row: Row, columns: Columns) -> Columns:
         """Return the columns of a change with those that follow from it."""
         return columns
 
@@ -43,7 +44,7 @@ class RecordService:
 
         async def body(tx: Tx) -> Row:
             checked = self.kind.columns_of(await self.check(tx, new_id, {**request, **columns}, None))
-            await rows.put(tx, self.kind.table, **{**self.defaults, **checked, **columns, "id": new_id})
+            await rows.put_row(tx, self.kind.table, {**self.defaults, **checked, **columns, "id": new_id})
             return await fetch(tx, self.kind, new_id)
 
         return self.kind.view(await self.records.write(body))

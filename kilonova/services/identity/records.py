@@ -14,7 +14,8 @@ import msgspec
 from sqlalchemy import Table, select, update
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import FLAG, JSON, Form, Kind
+from kilonova.domain.json import JsonObject, json_object
+from kilonova.records.kinds import FLAG, JSON, Columns, Form, Kind, Thing
 from kilonova.records.query import ALL, EQUAL, Condition, ListQuery, find
 from kilonova.schema.tables.identity import identity_state
 from kilonova.store import rows
@@ -22,7 +23,7 @@ from kilonova.store.statements import Sql
 from kilonova.world import Body, Ids, Row, Store, Tx
 
 T = TypeVar("T")
-Record = dict[str, Any]
+Record = Thing
 FLAGS = frozenset({"enabled", "is_domain"})
 FORMS = {**dict.fromkeys(FLAGS, FLAG), "tags": JSON, "options": JSON}
 LINKS = "links"  # what a client read here and sends back
@@ -41,7 +42,7 @@ class RecordKind(Kind):
     def view(self, row: Row) -> Record:
         return {**extra_of(row), **super().view(row)}
 
-    def columns_of(self, request: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def columns_of(self, request: Mapping[str, object], extra: JsonObject | None = None) -> Columns:
         """Return a client's attributes as columns; `extra`: the attributes stored beside them before. A column that
         clients may not set (an id, say) is ignored."""
         known = {name: value for name, value in request.items() if name in self.settable}
@@ -131,9 +132,8 @@ def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def extra_of(row: Row) -> dict[str, Any]:
-    extra: dict[str, Any] = msgspec.json.decode(row["extra"])
-    return extra
+def extra_of(row: Row) -> JsonObject:
+    return json_object(row["extra"])
 
 
 def refuse_immutable(word: str, row: Row, change: Mapping[str, Any] | None = None) -> None:

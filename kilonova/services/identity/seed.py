@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
+from kilonova.records.kinds import Columns
 from kilonova.schema.tables.identity import identity_state, implied_roles, projects, role_assignments, roles, users
 from kilonova.services.identity.assignments import BY_USER
 from kilonova.services.identity.keys import Sealing, add_key
@@ -85,18 +85,18 @@ async def _seed_roles(tx: Tx, new: dict[str, str]) -> None:
 
 
 async def _seed_projects(tx: Tx, new: dict[str, str]) -> None:
-    common: dict[str, Any] = {"enabled": 1, "tags": "[]", "options": "{}", "extra": "{}", "tokens_from": 0.0}
-    domain: dict[str, Any] = {
+    common: Columns = {"enabled": 1, "tags": "[]", "options": "{}", "extra": "{}", "tokens_from": 0.0}
+    domain: Columns = {
         "id": DEFAULT_DOMAIN,
         "domain_id": "",
         "parent_id": "",
         "is_domain": 1,
         "name": DEFAULT_DOMAIN_NAME,
     }
-    await rows.put(tx, projects, **domain, description="The default domain", **common)
+    await rows.put_row(tx, projects, {**domain, "description": "The default domain", **common})
     for name in (ADMIN, DEMO):
-        place: dict[str, Any] = {"domain_id": DEFAULT_DOMAIN, "parent_id": DEFAULT_DOMAIN, "is_domain": 0, "name": name}
-        await rows.put(tx, projects, id=new[f"project {name}"], **place, description="", **common)
+        place: Columns = {"domain_id": DEFAULT_DOMAIN, "parent_id": DEFAULT_DOMAIN, "is_domain": 0, "name": name}
+        await rows.put_row(tx, projects, {"id": new[f"project {name}"], **place, "description": "", **common})
 
 
 async def _seed_user(tx: Tx, user_id: str, name: str, hashed: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Columns
 from kilonova.schema.tables.identity import credentials, projects, role_assignments, user_group_members, users
 from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.passwords import Passwords
@@ -50,7 +51,7 @@ class Users(DomainRecords):
         hashed = {PASSWORD: await self._hashed(change[PASSWORD])} if PASSWORD in change else {}
         return await super().change(record_id, change, **hashed, **columns)
 
-    async def stamped(self, tx: Tx, row: Row, columns: dict[str, Any]) -> dict[str, Any]:
+    async def stamped(self, tx: Tx, row: Row, columns: Columns) -> Columns:
         if PASSWORD in columns or (columns.get("enabled") == 0 and row["enabled"]):
             return {**columns, "tokens_from": await tx.now()}
         return columns

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Columns
 from kilonova.records.nouns import Noun, Wish
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, free_ranges, ports, routers, subnets
@@ -64,10 +64,10 @@ class FloatingIps(Noun[NetworkContext]):
         owner = thing_id, wish["project_id"]
         own_id = str(uuid.uuid5(uuid.UUID(thing_id), "port"))
         address = await self._take_address(tx, external, own_id, thing_id, wish, now)
-        await rows.put(
+        await rows.put_row(
             tx,
             floating_ips,
-            **{
+            {
                 **self.standard(thing_id, wish, now),
                 "network_id": network_id,
                 "address": address,
@@ -99,7 +99,7 @@ class FloatingIps(Noun[NetworkContext]):
         wanted = wanted or {"subnet_id": await self._with_room(tx, external["id"])}
         columns = {"device_id": thing_id, "device_owner": OWNER, "status": "ACTIVE"}
         new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns, to_router=True)
-        _, given = await make_port(tx, external, new, now)
+        given = await make_port(tx, external, new, now)
         return given[0]["ip_address"]
 
     async def _with_room(self, tx: Tx, network_id: str) -> str:
@@ -116,7 +116,7 @@ class FloatingIps(Noun[NetworkContext]):
 
     async def _standing_for(
         self, tx: Tx, network_id: str, port: Row | None, address: str, owner: tuple[str, str]
-    ) -> dict[str, Any]:
+    ) -> Columns:
         """Return the columns of the association; empty without a port. `owner`: the floating ip and its project."""
         thing_id, project_id = owner
         if port is None:
@@ -150,7 +150,7 @@ class FloatingIps(Noun[NetworkContext]):
             raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; give fixed_ip_address.")
         return fours[0]
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
         told = FLOATING_IP.columns_of({key: value for key, value in wish.items() if key in ("description", "dns_name")})
         if "port_id" in wish or wish.get("fixed_ip_address"):
             port_id = wish["port_id"] if "port_id" in wish else row["port_id"]

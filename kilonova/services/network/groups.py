@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Thing
+from kilonova.records.kinds import Columns, Thing, id_of
 from kilonova.records.nouns import Noun, Wish, put_tags_on
 from kilonova.schema.tables.network import port_groups, projects, security_group_rules, security_groups, tags
 from kilonova.services.network.changed import mark_group
@@ -42,12 +41,12 @@ class SecurityGroups(Noun[NetworkContext]):
     kind = GROUP
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
-        by_group: dict[str, list[Thing]] = {thing["id"]: [] for thing in things}
+        by_group: dict[str, list[Thing]] = {id_of(thing): [] for thing in things}
         for row in await tx.all(_RULES, ids=list(by_group)):
             by_group[row["group_id"]].append(RULE.view(row))
         await put_tags_on(tx, RULE, [rule for rules in by_group.values() for rule in rules])
         for thing in things:
-            thing["security_group_rules"] = by_group[thing["id"]]
+            thing["security_group_rules"] = by_group[id_of(thing)]
 
     async def ensure_default(self, project_id: str) -> str:
         """Create the project's default group if it is missing, and return its id."""
@@ -65,7 +64,7 @@ class SecurityGroups(Noun[NetworkContext]):
             if there := await lock_project(tx, project_id):
                 return there
             wish = {"project_id": project_id, "name": DEFAULT, "description": "Default security group"}
-            await rows.put(tx, security_groups, **self.standard(group_id, wish, now), stateful=1)
+            await rows.put_row(tx, security_groups, {**self.standard(group_id, wish, now), "stateful": 1})
             await rows.change(tx, projects, {"default_group_id": group_id}, project_id=project_id)
             await self._add_rules(tx, group_id, project_id, rule_ids, EVERY + AMONG_THEMSELVES, now)
             return group_id
@@ -76,7 +75,7 @@ class SecurityGroups(Noun[NetworkContext]):
         if wish.get("name") == DEFAULT:
             raise Refused("default_group_exists", "Default security group already exists.")
         stateful = int(wish.get("stateful", True))
-        await rows.put(tx, security_groups, **self.standard(thing_id, wish, now), stateful=stateful)
+        await rows.put_row(tx, security_groups, {**self.standard(thing_id, wish, now), "stateful": stateful})
         await self.context.quotas.charge(tx, wish["project_id"], RULE.name, len(EVERY))
         rule_ids = [_beside(thing_id, number) for number in range(len(EVERY))]
         await self._add_rules(tx, thing_id, wish["project_id"], rule_ids, EVERY, now)
@@ -105,7 +104,7 @@ class SecurityGroups(Noun[NetworkContext]):
         await lock_project(tx, row["project_id"])
         return await super().locked(tx, thing_id)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
         name = wish.get("name", row["name"])
         if (name == DEFAULT) is not (row["name"] == DEFAULT):
             code = "default_group_stays" if row["name"] == DEFAULT else "default_group_exists"
@@ -133,7 +132,7 @@ class SecurityGroups(Noun[NetworkContext]):
             raise Refused("security_group_in_use", f"Security group {group_id} is in use by a port.")
 
 
-def rule_row(standard: dict[str, Any], group_id: str, direction: str, ethertype: str) -> dict[str, Any]:
+def rule_row(standard: Columns, group_id: str, direction: str, ethertype: str) -> Columns:
     """Everything of that direction; callers narrow it."""
     return {
         **standard,

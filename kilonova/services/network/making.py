@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import bindparam, delete, select, update
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Columns
 from kilonova.schema.tables.network import STANDS_FOR_A_PORT, floating_ips, port_groups, ports, tags
 from kilonova.services.network.addresses import macs_for
 from kilonova.services.network.fixed import Addressing, Fixed, refuse_gateways, subnets_of, take_away, taken_by
@@ -38,7 +39,7 @@ _FREE_FLOATING = Sql(
 )
 
 
-def binding(host: str) -> dict[str, Any]:
+def binding(host: str) -> dict[str, str]:
     """The columns that change when a port is bound to a host, or (host "") to none."""
     return {"host": host, **_BOUND} if host else dict(UNBOUND)
 
@@ -49,13 +50,14 @@ class NewPort(msgspec.Struct, frozen=True, kw_only=True):
     fixed_ips: Sequence[Mapping[str, Any]] | None = None  # None: one of each IP version
     mac: str = ""  # "": one of ours
     groups: Sequence[str] = ()
-    columns: dict[str, Any] = {}  # those that differ from the usual
+    columns: Mapping[str, object] = {}  # those that differ from the usual
     to_router: bool = False
 
 
-async def make_port(tx: Tx, network: Row, new: NewPort, now: float) -> tuple[dict[str, Any], list[Fixed]]:
-    """Create a port; return its row and its addresses."""
-    row = {
+async def make_port(tx: Tx, network: Row, new: NewPort, now: float) -> list[Fixed]:
+    """Create a port; return its addresses."""
+    mac = await _mac(tx, network["id"], new)
+    row: Columns = {
         "id": new.id,
         "project_id": new.project_id,
         "network_id": network["id"],
@@ -64,7 +66,7 @@ async def make_port(tx: Tx, network: Row, new: NewPort, now: float) -> tuple[dic
         "revision": 1,
         "created_at": now,
         "updated_at": now,
-        "mac": await _mac(tx, network["id"], new),
+        "mac": mac,
         "device_id": "",
         "device_owner": "",
         "admin_state_up": 1,
@@ -79,14 +81,14 @@ async def make_port(tx: Tx, network: Row, new: NewPort, now: float) -> tuple[dic
         **UNBOUND,
         **new.columns,
     }
-    await rows.put(tx, ports, **row)
+    await rows.put_row(tx, ports, row)
     inside = await subnets_of(tx, network["id"])
-    addressing = Addressing(tx, network["id"], inside, new.id, row["mac"])
+    addressing = Addressing(tx, network["id"], inside, new.id, mac)
     given = await addressing.give(new.fixed_ips, to_router=new.to_router)
     if row["device_owner"] != ROUTER_INTERFACE:
         refuse_gateways(inside, new.fixed_ips or ())
     await put_groups(tx, new.id, new.groups)
-    return row, given
+    return given
 
 
 async def put_groups(tx: Tx, port_id: str, groups: Sequence[str]) -> None:
@@ -103,13 +105,13 @@ async def replace_addresses(tx: Tx, port: Row, wanted: Sequence[Mapping[str, Any
     """Replace the addresses of a port. It keeps those that fit the request: the same address, or any in the same
     subnet."""
     before = list(await taken_by(tx, [port["id"]]))
-    kept: list[dict[str, Any]] = []
+    kept: list[Mapping[str, Any]] = []
     fresh: list[Mapping[str, Any]] = []
     for wish in wanted:
         same = next((old for old in before if _fits(wish, old)), None)
         if same is None:
             fresh.append(wish)
-            kept.append(dict(wish))
+            kept.append(wish)
         else:
             before.remove(same)
             kept.append({"subnet_id": same["subnet_id"], "ip_address": same["address"]})

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import bindparam, exists, select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Thing
+from kilonova.records.kinds import Columns, Thing, id_of
 from kilonova.records.nouns import Noun, Wish
 from kilonova.schema.tables.network import floating_ips, free_ranges, networks, ports, routers, subnets, tags
 from kilonova.services.network.addresses import invalid
@@ -66,12 +65,12 @@ class NetworkRecords(Noun[NetworkContext]):
     kind = NETWORK
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
-        inside: dict[str, list[str]] = {thing["id"]: [] for thing in things}
+        inside: dict[str, list[str]] = {id_of(thing): [] for thing in things}
         for row in await tx.all(_SUBNETS, ids=list(inside)):
             inside[row["network_id"]].append(row["id"])
         for thing in things:
-            thing["subnets"] = inside[thing["id"]]
-            thing["availability_zones"] = [ZONE] if thing["subnets"] else []
+            thing["subnets"] = within = inside[id_of(thing)]
+            thing["availability_zones"] = [ZONE] if within else []
 
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
         default = {
@@ -91,26 +90,28 @@ class NetworkRecords(Noun[NetworkContext]):
             if columns["segmentation_id"] == -1:
                 columns["segmentation_id"] = await self._free_segment(tx, columns)
             await self._refuse_taken_segment(tx, columns)
-        await rows.put(tx, networks, **{**columns, **self.standard(thing_id, wish, now)})
+        await rows.put_row(tx, networks, {**columns, **self.standard(thing_id, wish, now)})
 
-    async def _free_segment(self, tx: Tx, columns: dict[str, Any]) -> int:
-        least, most = SEGMENTS[columns["network_type"]]
-        keys = {key: columns[key] for key in ("network_type", "physical_network")}
-        if await rows.fetch(tx, networks, **keys, segmentation_id=least) is None:
+    async def _free_segment(self, tx: Tx, columns: Columns) -> int:
+        kind, physical = str(columns["network_type"]), columns["physical_network"]
+        least, most = SEGMENTS[kind]
+        first = rows.fetch(tx, networks, network_type=kind, physical_network=physical, segmentation_id=least)
+        if await first is None:
             return least
-        row = await tx.one(_NEXT_SEGMENT, **keys, most=most)
+        row = await tx.one(_NEXT_SEGMENT, network_type=kind, physical_network=physical, most=most)
         if row is None:
-            text = f"Unable to create the network. No {keys['network_type']} segment is available."
+            text = f"Unable to create the network. No {kind} segment is available."
             raise Refused("no_network_available", text)
         return int(row["number"])
 
-    async def _refuse_taken_segment(self, tx: Tx, columns: dict[str, Any]) -> None:
-        keys = {key: columns[key] for key in ("network_type", "physical_network", "segmentation_id")}
-        if await rows.fetch(tx, networks, **keys) is not None:
-            text = f"The segment {keys['segmentation_id']} of {keys['network_type']} is in use by another network."
+    async def _refuse_taken_segment(self, tx: Tx, columns: Columns) -> None:
+        kind, physical, number = (columns[key] for key in ("network_type", "physical_network", "segmentation_id"))
+        there = rows.fetch(tx, networks, network_type=kind, physical_network=physical, segmentation_id=number)
+        if await there is not None:
+            text = f"The segment {number} of {kind} is in use by another network."
             raise Refused("segment_in_use", text)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
         unshared = wish.get("shared") is False and row["shared"]
         if unshared and await tx.one(_OF_OTHERS, network_id=row["id"], project_id=row["project_id"]) is not None:
             text = f"Network {row['name'] or row['id']} is used by other projects; it stays shared."
@@ -157,7 +158,7 @@ class NetworkRecords(Noun[NetworkContext]):
         await rows.remove(tx, subnets, network_id=row["id"])
 
 
-def _segment(wish: Wish) -> dict[str, Any]:
+def _segment(wish: Wish) -> Columns:
     """The provider's attributes, complete; what does not go together is refused. Servers of one network are on many
     hosts, so it is a tunnel between them unless the request says otherwise; routers have the external ones on one."""
     kind = wish.get("provider:network_type") or ("local" if wish.get("router:external") else "vxlan")

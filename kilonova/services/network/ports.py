@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Thing
+from kilonova.domain.json import Json, JsonObject, as_list, as_object, as_text
+from kilonova.records.kinds import Columns, Thing, id_of
 from kilonova.records.nouns import Noun, Wish
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import port_groups, ports
@@ -45,17 +46,18 @@ class Ports(Noun[NetworkContext]):
         self._groups = groups
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
-        ids = [thing["id"] for thing in things]
+        ids = [id_of(thing) for thing in things]
         addresses = await addresses_of(tx, ids)
         groups: dict[str, list[str]] = {port_id: [] for port_id in ids}
         for row in await tx.all(_GROUPS, ids=ids):
             groups[row["port_id"]].append(row["group_id"])
         for thing in things:
-            thing["fixed_ips"] = addresses[thing["id"]]
-            thing["security_groups"] = groups[thing["id"]]
-            for pair in thing["allowed_address_pairs"]:
-                pair.setdefault("mac_address", thing["mac_address"])
-            thing["dns_assignment"] = [_named(thing["dns_name"], fixed["ip_address"]) for fixed in thing["fixed_ips"]]
+            thing["fixed_ips"] = fixed_ips = addresses[id_of(thing)]
+            thing["security_groups"] = groups[id_of(thing)]
+            pairs = as_list(thing["allowed_address_pairs"])
+            thing["allowed_address_pairs"] = [_whole_pair(as_object(pair), thing["mac_address"]) for pair in pairs]
+            name = as_text(thing["dns_name"])
+            thing["dns_assignment"] = [_named(name, fixed["ip_address"]) for fixed in fixed_ips]
 
     async def create(self, viewer: str | None, wishes: Sequence[Wish]) -> Sequence[Thing]:
         try:
@@ -94,14 +96,14 @@ class Ports(Noun[NetworkContext]):
             raise NoDefaultGroup
         return [default]
 
-    def _columns(self, wish: Wish) -> dict[str, Any]:
+    def _columns(self, wish: Wish) -> Columns:
         """Return the columns of the request, with those that follow from them."""
         told = {key: value for key, value in wish.items() if value is not None and key != "mac_address"}
         if "allowed_address_pairs" in told:
             told["allowed_address_pairs"] = [_pair(pair) for pair in told["allowed_address_pairs"]]
         columns = PORT.columns_of(told)
         if "host" in columns:
-            columns |= binding(columns["host"])
+            columns |= binding(str(columns["host"]))
         return columns
 
     async def locked(self, tx: Tx, thing_id: str) -> Row:
@@ -113,7 +115,7 @@ class Ports(Noun[NetworkContext]):
         await lock_network(tx, row["network_id"])
         return await super().locked(tx, thing_id)  # again: it may have changed before the lock was ours
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
         if wish.get("device_owner", row["device_owner"]) != row["device_owner"]:
             _refuse_router_owner(wish)
         if row["device_owner"] in OF_ROUTERS and _moves(wish, row):
@@ -178,10 +180,14 @@ def _unsecured() -> Refused:
     return Refused("port_security_conflict", text)
 
 
-def _pair(pair: dict[str, Any]) -> dict[str, Any]:
+def _pair(pair: Mapping[str, str]) -> dict[str, str]:
     text = pair["ip_address"]
     address = str(net_of(text, "ip_address")) if "/" in text else str(address_of(text))
     return {"ip_address": address, **({"mac_address": mac_of(pair["mac_address"])} if pair.get("mac_address") else {})}
+
+
+def _whole_pair(pair: JsonObject, mac_address: Json) -> JsonObject:
+    return pair if "mac_address" in pair else {**pair, "mac_address": mac_address}
 
 
 def _named(dns_name: str, address: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Thing
+from kilonova.records.kinds import Columns, Thing
 from kilonova.records.nouns import Noun, Wish
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, ports, routers, subnets
@@ -70,9 +70,9 @@ class Routers(Noun[NetworkContext]):
         row = {**ROUTER.columns_of({**default, **wish}), **self.standard(thing_id, wish, now)}
         row |= {**NONE_YET, "routes": "[]", "revision": 0}
         way_out = await self._way_out(tx, viewer, row, wish.get(GATEWAY_INFO), now)
-        await rows.put(tx, routers, **{**row, **way_out, "revision": 1})
+        await rows.put_row(tx, routers, {**row, **way_out, "revision": 1})
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
         told, way_out = dict(wish), {}
         if GATEWAY_INFO in told:
             way_out = await self._way_out(tx, viewer, row, told.pop(GATEWAY_INFO), self.context.clock.now())
@@ -90,12 +90,13 @@ class Routers(Noun[NetworkContext]):
 
     async def _way_out(
         self, tx: Tx, viewer: str | None, router: Any, info: Mapping[str, Any] | None, now: float
-    ) -> dict[str, Any]:
+    ) -> Columns:
         """The columns of the router that change. An empty wish closes it."""
         if not info:
             await self._close(tx, router)
             return dict(NONE_YET)
-        network_id, snat = info["network_id"], {"enable_snat": int(info.get("enable_snat", True))}
+        network_id = info["network_id"]
+        snat: Columns = {"enable_snat": int(info.get("enable_snat", True))}
         wanted = info.get("external_fixed_ips")
         if network_id == router["gateway_network_id"]:
             await self._change_addresses(tx, router, wanted)

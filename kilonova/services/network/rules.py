@@ -32,22 +32,24 @@ class Rules(Noun[NetworkContext]):
         await lock_project(tx, group["project_id"])
         ethertype = wish.get("ethertype") or "IPv4"
         row = rule_row(self.standard(thing_id, wish, now), group["id"], wish["direction"], ethertype)
-        row["protocol"] = _protocol(wish.get("protocol"))
-        _check_ports(row["protocol"], wish.get("port_range_min"), wish.get("port_range_max"))
+        row["protocol"] = protocol = _protocol(wish.get("protocol"))
+        _check_ports(protocol, wish.get("port_range_min"), wish.get("port_range_max"))
         row |= RULE.columns_of({key: wish.get(key) for key in ("port_range_min", "port_range_max")})
-        if ethertype == "IPv4" and row["protocol"] in ONLY_IPV6:
-            text = f"Conflicting value ethertype {ethertype} for protocol {row['protocol']}."
+        if ethertype == "IPv4" and protocol in ONLY_IPV6:
+            text = f"Conflicting value ethertype {ethertype} for protocol {protocol}."
             raise Refused("invalid_rule", text)
         row["remote_ip_prefix"] = _prefix(wish.get("remote_ip_prefix"), ethertype)
-        row["remote_group_id"] = wish.get("remote_group_id") or ""
-        if row["remote_group_id"]:
+        row["remote_group_id"] = remote = wish.get("remote_group_id") or ""
+        if remote:
             if row["remote_ip_prefix"]:
                 raise Refused("invalid_rule", "Only one of remote_ip_prefix and remote_group_id may be given.")
-            await groups_of(tx, viewer, [row["remote_group_id"]])
-        same = await rows.fetch(tx, security_group_rules, group_id=group["id"], **{key: row[key] for key in SAME})
+            await groups_of(tx, viewer, [remote])
+        same = await rows.fetch(
+            tx, security_group_rules, lock=False, group_id=group["id"], **{key: row[key] for key in SAME}
+        )
         if same is not None:
             raise Refused("rule_exists", f"Security group rule already exists. Rule id is {same['id']}.")
-        await rows.put(tx, security_group_rules, **row)
+        await rows.put_row(tx, security_group_rules, row)
 
 
 def _protocol(wanted: Any) -> str:

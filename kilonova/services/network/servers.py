@@ -142,7 +142,7 @@ class ServerPorts:
         missing: Mapping[int, WantedPort],
         ids: Sequence[str],
         group_ids: Sequence[str],
-        common: dict[str, Any],
+        common: Mapping[str, object],
         now: float,
     ) -> None:
         default = await lock_project(tx, project_id)
@@ -178,7 +178,7 @@ class ServerPorts:
             raise PORT.missing(port_id)
         return row
 
-    async def _take(self, tx: Tx, port_id: str, project_id: str, columns: dict[str, Any], now: float) -> None:
+    async def _take(self, tx: Tx, port_id: str, project_id: str, columns: Mapping[str, object], now: float) -> None:
         port = await self._given(tx, port_id)  # as it is now, under the lock of its network
         if port["project_id"] != project_id:
             raise Refused("port_not_usable", f"Port {port_id} not usable for the server: another project has it.")
@@ -207,7 +207,7 @@ class ServerPorts:
     async def release(self, fence: FenceKey, *, server_id: str) -> None:
         now = self._context.clock.now()
 
-        async def body(tx: Tx) -> list[dict[str, Any]]:
+        async def body(tx: Tx) -> list[dict[str, str]]:
             await pass_fence_in_control(tx, *fence)
             await unmark(tx, server_id)
             there = await tx.all(_OF_SERVER, server_id=server_id)

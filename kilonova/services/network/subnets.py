@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Columns
 from kilonova.records.nouns import Noun, Wish
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, free_ranges, ports, subnets
@@ -64,7 +65,7 @@ class Subnets(Noun[NetworkContext]):
                 text = f"Requested subnet with cidr: {net} for network: {network['id']} overlaps with another subnet"
                 raise Refused("subnet_overlaps", f"Invalid input for operation: {text} ({other['id']}).")
         columns = SUBNET.columns_of({**wish, **plan})
-        await rows.put(tx, subnets, **{**columns, **self.standard(thing_id, wish, now)})
+        await rows.put_row(tx, subnets, {**columns, **self.standard(thing_id, wish, now)})
         if plan["ipv6_address_mode"] not in AUTOMATIC:
             await ranges.fill(tx, thing_id, ranges_of(plan["allocation_pools"]))
 
@@ -75,7 +76,7 @@ class Subnets(Noun[NetworkContext]):
         await lock_network(tx, row["network_id"])
         return await super().locked(tx, thing_id)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> dict[str, Any]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
         net, told = net_of(row["cidr"]), dict(wish)
         if told.get("enable_dhcp") and not row["enable_dhcp"]:
             check_net(net, dhcp=True)
@@ -88,7 +89,7 @@ class Subnets(Noun[NetworkContext]):
             if gateway != row["gateway_ip"]:
                 await self._refuse_used_gateway(tx, row)
         _refuse_gateway_in_pools(gateway, pools)
-        told |= _checked_lists(net, told)
+        told = {**told, **_checked_lists(net, told)}
         if "allocation_pools" in told and not is_automatic(row):
             taken = [address_of(each["address"]) for each in await rows.fetch_all(tx, fixed_ips, subnet_id=row["id"])]
             await ranges.fill(tx, row["id"], ranges_of(pools, taken))
@@ -119,26 +120,46 @@ class Subnets(Noun[NetworkContext]):
 # -- what may be asked for --------------------------------------------------------------------------------------------
 
 
-def _planned(wish: Wish) -> dict[str, Any]:
+class _Lists(TypedDict, total=False):
+    dns_nameservers: list[str]
+    host_routes: list[dict[str, str]]
+
+
+class _Plan(TypedDict):
+    cidr: str
+    ip_version: int
+    gateway_ip: str
+    enable_dhcp: bool
+    allocation_pools: list[dict[str, str]]
+    dns_nameservers: list[str]
+    host_routes: list[dict[str, str]]
+    ipv6_ra_mode: str
+    ipv6_address_mode: str
+
+
+def _planned(wish: Wish) -> _Plan:
     """Return every attribute of a new subnet, checked."""
     net = net_of(wish["cidr"])
     version = wish.get("ip_version") or net.version
     same_version(net, version, "cidr")
     dhcp = wish.get("enable_dhcp", True)
     check_net(net, dhcp=dhcp)
-    modes = _modes(wish, net, dhcp)
+    ra_mode, address_mode = _modes(wish, net, dhcp)
     gateway = _gateway(net, wish["gateway_ip"]) if "gateway_ip" in wish else str(default_gateway(net))
     wanted = wish.get("allocation_pools")
     pools = default_pools(net, _parsed(gateway)) if wanted is None else pools_of(net, wanted)
     _refuse_gateway_in_pools(gateway, pools)
+    lists = _checked_lists(net, wish)
     return {
         "cidr": str(net),
         "ip_version": version,
         "gateway_ip": gateway,
         "enable_dhcp": dhcp,
         "allocation_pools": pools,
-        **{"dns_nameservers": [], "host_routes": [], **_checked_lists(net, wish)},
-        **modes,
+        "dns_nameservers": lists.get("dns_nameservers", []),
+        "host_routes": lists.get("host_routes", []),
+        "ipv6_ra_mode": ra_mode,
+        "ipv6_address_mode": address_mode,
     }
 
 
@@ -161,9 +182,9 @@ def _refuse_gateway_in_pools(gateway: str, pools: Sequence[Mapping[str, str]]) -
         raise Refused("gateway_in_pools", f"Gateway ip {gateway} conflicts with an allocation pool.")
 
 
-def _checked_lists(net: Net, wish: Wish) -> dict[str, Any]:
+def _checked_lists(net: Net, wish: Wish) -> _Lists:
     """The name servers and routes among the wish."""
-    checked: dict[str, Any] = {}
+    checked: _Lists = {}
     if wish.get("dns_nameservers") is not None:
         servers = [address_of(server, "dns_nameserver") for server in wish["dns_nameservers"]]
         for server in servers:
@@ -181,10 +202,11 @@ def _route(net: Net, route: Mapping[str, str]) -> dict[str, str]:
     return {"destination": str(destination), "nexthop": str(nexthop)}
 
 
-def _modes(wish: Wish, net: Net, dhcp: bool) -> dict[str, str]:
+def _modes(wish: Wish, net: Net, dhcp: bool) -> tuple[str, str]:
+    """Return ipv6_ra_mode and ipv6_address_mode; "" is none."""
     ra, address = wish.get("ipv6_ra_mode") or "", wish.get("ipv6_address_mode") or ""
     if not ra and not address:
-        return {"ipv6_ra_mode": "", "ipv6_address_mode": ""}
+        return "", ""
     if net.version == 4:
         raise invalid("ipv6_ra_mode and ipv6_address_mode are for subnets of ip_version 6.")
     if not dhcp:
@@ -193,4 +215,4 @@ def _modes(wish: Wish, net: Net, dhcp: bool) -> dict[str, str]:
         raise invalid(f"ipv6_ra_mode '{ra}' and ipv6_address_mode '{address}' do not go together.")
     if (ra in AUTOMATIC or address in AUTOMATIC) and net.prefixlen != MODE_PREFIX:
         raise invalid(f"'{address or ra}' needs a prefix length of {MODE_PREFIX}, not {net.prefixlen}.")
-    return {"ipv6_ra_mode": ra, "ipv6_address_mode": address}
+    return ra, address

@@ -43,10 +43,10 @@ class VirtualTx:
     async def run(self, statement: Any, /, **params: Any) -> int:
         return await self._tx.run(self._timed(statement), **params)
 
-    async def many(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> None:
+    async def many(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> None:
         await self._tx.many(self._timed(statement), rows)
 
-    async def each(self, statement: Any, rows: Sequence[dict[str, Any]], /) -> Sequence[Row]:
+    async def each(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> Sequence[Row]:
         return await self._tx.each(self._timed(statement), rows)
 
     def _timed(self, statement: Sql) -> Sql:

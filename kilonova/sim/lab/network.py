@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kilonova.domain.network import WantedPort
+from kilonova.records.kinds import id_of
 from kilonova.services.network.service import Networks
 
 PROJECT = "demo"
@@ -27,10 +28,10 @@ class Laid(msgspec.Struct, frozen=True):
 async def lay(networks: Networks, addresses: int, ports: int) -> Laid:
     """Each of the ports takes one of the addresses."""
     owned = {"project_id": PROJECT}
-    network = (await networks.networks.create(None, [{**owned, "name": "net"}]))[0]["id"]
+    network = id_of((await networks.networks.create(None, [{**owned, "name": "net"}]))[0])
     pool = {"start": f"10.0.0.{FIRST}", "end": f"10.0.0.{FIRST + addresses - 1}"}
     subnet = {**owned, "network_id": network, "name": "subnet", "cidr": "10.0.0.0/24", "allocation_pools": [pool]}
     await networks.subnets.create(None, [subnet])
     named = [{**owned, "network_id": network, "name": f"port{number + 1}"} for number in range(ports)]
     made = await networks.ports.create(None, named) if named else []
-    return Laid(network, [port["id"] for port in made])
+    return Laid(network, [id_of(port) for port in made])
