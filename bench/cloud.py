@@ -12,8 +12,8 @@ from typing import Any
 from bench.operations import REGISTRY
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
-from kilonova.compute.drivers.hardware import Hardware
-from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedMemory
+from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.conductor.service import Conductor
 from kilonova.domain.messages import Beat, Orders
 from kilonova.engine import run, silence

@@ -19,10 +19,10 @@ import uvloop
 from bench.measure import Stopwatch
 from bench.report import Report
 from bench.scheduler import DOWN_AFTER, Still, cloud
-from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details, details_document
 from kilonova.domain.server import Flavor, flavor_document
+from kilonova.domain.whole_hosts import HostPlan
 from kilonova.engine.limits import Limits
 from kilonova.operations.whole_hosts.plan import Ground, plan_evacuation
 from kilonova.scheduler.service import Scheduler

@@ -1,4 +1,4 @@
-"""Guests that were started or have ended, for the next heartbeat, for any reason, since a driver does not know it.
+"""Power changes of guests, reported with the next heartbeat. A driver does not know why a guest changed: all are.
 
 Each change is reported until a conductor has noted it. After a step it is read again: the step may have changed it.
 """

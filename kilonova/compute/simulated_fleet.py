@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from kilonova.compute.agent import Agent
-from kilonova.compute.drivers.hardware import Hardware
-from kilonova.compute.drivers.link import SimulatedLink
-from kilonova.compute.drivers.machine import Machine
+from kilonova.compute.drivers.simulated.hardware import Hardware
+from kilonova.compute.drivers.simulated.link import SimulatedLink
+from kilonova.compute.drivers.simulated.machine import Machine
 from kilonova.domain.errors import KilonovaError
 from kilonova.world import Bus
 

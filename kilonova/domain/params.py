@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from kilonova.domain.bulk import MIGRATE, SKIP
 from kilonova.domain.details import Details
 from kilonova.domain.json import JsonObject
 from kilonova.domain.network import WantedPort
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import WantedVolume
+from kilonova.domain.whole_hosts import MIGRATE, SKIP
 
 
 class Params(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -116,10 +116,10 @@ class HostsParams(Params, kw_only=True):
 
     hosts: list[str] = []
     reason: str = ""
-    on_misfit: str = SKIP  # one of domain.bulk.ON_MISFIT
+    on_misfit: str = SKIP  # one of domain.whole_hosts.ON_MISFIT
     deadline: float | None = None  # seconds after which no more servers are begun
     accept_unfenced: bool | None = None
-    by: str = MIGRATE  # one of domain.bulk.DRAIN_BY
+    by: str = MIGRATE  # one of domain.whole_hosts.DRAIN_BY
 
     @property
     def names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The build request of a server that is in no cell. Who deletes the server takes it, and with it what `place` began."""
+"""The build request of a server that is in no cell. A delete removes it and thereby ends `place`."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kilonova.domain.bulk import SKIP
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Refused
 from kilonova.domain.failure_watch import ACTS, EVACUATED_AGAIN, HELD
 from kilonova.domain.host import FENCE, HostState
 from kilonova.domain.operation import LIVE_STATES
 from kilonova.domain.server import from_json
+from kilonova.domain.whole_hosts import SKIP
 from kilonova.engine.accept import IdempotencyKey
 from kilonova.engine.core import Engine
 from kilonova.hosts.failures import HostObservation, Silent, look

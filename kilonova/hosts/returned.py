@@ -14,7 +14,7 @@ from kilonova.domain.messages import Returned
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_DELETED, STOPPED
 from kilonova.engine.core import Engine
 from kilonova.engine.details import edit_details
-from kilonova.hosts.returning import cell_of
+from kilonova.hosts.registering import cell_of
 from kilonova.hosts.verdicts import may_be_gone
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_by_registration
@@ -42,7 +42,7 @@ async def returned(engine: Engine, message: Returned) -> bool:
     except Superseded:
         return False
     await set_by_registration(placement, host["provider_id"], _is_open(host), number)
-    # Whoever closes a host writes placement, the record, placement. Ours may have come last, but then the record tells.
+    # Closing a host writes placement, the record, placement again. Where our write came between, the record shows it.
     again = await _current(journal, message)
     if again is None or again["registration"] != host["registration"] or not _is_open(again):
         await set_by_registration(placement, host["provider_id"], False, number)

@@ -31,8 +31,9 @@ from kilonova.operations.rebuild import (
     plan_copy,
     rebuild_facts,
 )
+from kilonova.operations.steps.fenced import fence_of
 from kilonova.operations.steps.outlook import kept_volumes, outlook
-from kilonova.operations.steps.volumes import fence_of, service_of
+from kilonova.operations.steps.volumes import service_of
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx

@@ -20,6 +20,7 @@ from kilonova.engine.course import Problem
 from kilonova.engine.model import CONTROL, Operation, Step
 from kilonova.operations.facts import SnapshotFacts, VolumeSnapshot
 from kilonova.operations.snapshot import NOT_CREATED, words_about_image
+from kilonova.operations.steps.fenced import fence_of
 from kilonova.operations.steps.images import (
     ImageContext,
     create_image,
@@ -30,7 +31,6 @@ from kilonova.operations.steps.images import (
     service_of,
 )
 from kilonova.operations.steps.outlook import DiskFate, outlook
-from kilonova.operations.steps.volumes import fence_of
 from kilonova.operations.steps.volumes import service_of as volumes_of
 
 LOOKED_AT_AGAIN = 0.5  # seconds

@@ -61,8 +61,8 @@ def agent(
 
 async def _agent(host: str, path: Path, settings: Settings) -> None:
     from kilonova.bus.nats import NatsBus
-    from kilonova.compute.drivers.hardware import Hardware
-    from kilonova.compute.drivers.machine import Peers
+    from kilonova.compute.drivers.simulated.hardware import Hardware
+    from kilonova.compute.drivers.simulated.machine import Peers
     from kilonova.store.directory import DataDirectory
 
     stopping = stop_signal()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kilonova.api.listening import Listener
     from kilonova.api.service import Service
     from kilonova.bus.memory import MemoryHub
-    from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.drivers.simulated.hardware import Hardware
     from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.conductor.service import Conductor
     from kilonova.engine.secrets import Seal
@@ -144,7 +144,7 @@ async def embedded(
 
 
 def _hardware(path: Path, settings: Settings, closing: contextlib.AsyncExitStack) -> Hardware:
-    from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.drivers.simulated.hardware import Hardware
 
     hardware = Hardware(persist=path / MACHINES_NAME)
     closing.callback(hardware.close)

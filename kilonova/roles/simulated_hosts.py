@@ -9,15 +9,15 @@ from kilonova.roles.wiring import make_world
 
 if TYPE_CHECKING:
     from kilonova.compute.agent import Agent
-    from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.drivers.simulated.hardware import Hardware
     from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.settings import Settings
     from kilonova.world import Bus, ConsoleDoor, ImageUploader
 
 
 def add_host(hardware: Hardware, host: str, settings: Settings) -> None:
-    from kilonova.compute.drivers.simulated import SAME_HOST
-    from kilonova.compute.drivers.simulated_topology import SimulatedTopology
+    from kilonova.compute.drivers.simulated.driver import SAME_HOST
+    from kilonova.compute.drivers.simulated.topology import SimulatedTopology
 
     shape = settings.simulated
     hardware.add_host(
@@ -42,8 +42,8 @@ def make_room(
     peers: Callable[[Bus], Any] | None = None,
 ) -> SimulatedFleet:
     from kilonova.compute.agent import Agent
-    from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
-    from kilonova.compute.drivers.volumes import BusVolumes
+    from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedMemory
+    from kilonova.compute.drivers.simulated.volumes import BusVolumes
     from kilonova.compute.offer import Offer
     from kilonova.compute.simulated_fleet import SimulatedFleet
     from kilonova.operations import REGISTRY

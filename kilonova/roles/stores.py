@@ -86,7 +86,7 @@ def clouds_of(path: Path, settings: Settings, *, hosts: str = "") -> dict[str, s
     if hosts and (cloud := cloud_in(path / FILE_NAME)):
         clouds[f"memory of the host in {path / FILE_NAME}"] = cloud
     if hosts and (path / hosts).exists():
-        from kilonova.compute.drivers.state_file import clouds_of_hosts
+        from kilonova.compute.drivers.simulated.state_file import clouds_of_hosts
 
         clouds |= {
             f"memory of {host} in {path / hosts}": cloud for host, cloud in clouds_of_hosts(path / hosts).items()

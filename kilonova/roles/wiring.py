@@ -18,7 +18,7 @@ from kilonova.domain.errors import Refused
 from kilonova.runtime import SystemClock, Uuids
 
 if TYPE_CHECKING:
-    from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.drivers.simulated.hardware import Hardware
     from kilonova.domain.failure_watch import WatchRules
     from kilonova.engine.core import Engine
     from kilonova.engine.limits import Limits
@@ -165,7 +165,7 @@ def make_fence(settings: Settings, hardware: Hardware | None = None) -> HostFenc
 
         return CommandFence(settings.ha.fence_command)
     if hardware is not None:
-        from kilonova.compute.drivers.simulated import SimulatedFence
+        from kilonova.compute.drivers.simulated.driver import SimulatedFence
 
         return SimulatedFence(hardware)
     if settings.ha.automatic:

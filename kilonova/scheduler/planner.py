@@ -15,7 +15,7 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from kilonova.domain.bulk import MIDDLE
+from kilonova.domain.whole_hosts import MIDDLE
 from kilonova.placement.snapshot import Ints, PlacementSnapshot
 from kilonova.scheduler.field import Field
 from kilonova.scheduler.filters.groups import AFFINITY

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.compute.drivers.hardware import GuestCopy, Hardware
+from kilonova.compute.drivers.simulated.hardware import GuestCopy, Hardware
 from tests.support.file_work import FileWork, differing, set_aside, sums
 from tests.support.program import Answer, Cloud, kilonova, until
 from tests.support.sparse import copy_tree

@@ -13,9 +13,9 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.findings import settle
 from kilonova.hosts.states import declare_down, disable, enable
 from kilonova.operations import REGISTRY
+from kilonova.operations.in_cell0.retry import rebuild_unplaced
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
-from kilonova.operations.retry import rebuild_unplaced
 from kilonova.placement import claims
 from kilonova.services.volume.servers import ServerVolumes
 from kilonova.sim.invariants.invariants import check

@@ -10,8 +10,8 @@ import pytest
 from kilonova.bus import host_subject
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
-from kilonova.compute.drivers.hardware import Hardware
-from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedMemory
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedMemory
+from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, Returned, StepFacts, StepOrder, Verdict
 from kilonova.engine.model import Operation, Step
 from kilonova.operations.facts import DESTINATION

@@ -9,7 +9,7 @@ from kilonova.conductor import handlers
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import CopyReport
 from kilonova.hosts import returned, returning
-from kilonova.hosts.returning import register
+from kilonova.hosts.registering import register
 from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
 from kilonova.operations.migrate import Migrate
@@ -246,7 +246,7 @@ def test_a_registration_that_nobody_finishes_is_noticed_by_the_next_beat(buildin
     async def die(*_):
         raise ConnectionError("the conductor dies here")
 
-    monkeypatch.setattr("kilonova.hosts.returning.take_report", die)
+    monkeypatch.setattr("kilonova.hosts.registering.take_report", die)
     with pytest.raises(ConnectionError):
         cloud.do(lambda engine: register(engine, speaker.message()))
     assert _accepting(cloud) == {"host1": 0, "host2": 1}

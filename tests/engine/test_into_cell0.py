@@ -9,7 +9,7 @@ from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import create
-from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
+from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.sim.crashes.scenarios import SERVER, SPARING, hosts_fail, new_server
 from kilonova.sim.invariants.invariants import violations
 from kilonova.sim.lab.cloud import CloudShape, SimCloud

@@ -5,7 +5,7 @@ import os
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask, accept
-from kilonova.operations.retry import rebuild_unplaced
+from kilonova.operations.in_cell0.retry import rebuild_unplaced
 from kilonova.sim.crashes.scenarios import SERVER, SPARING, buried
 from kilonova.sim.invariants.invariants import violations
 from kilonova.sim.lab.cloud import CloudShape, SimCloud

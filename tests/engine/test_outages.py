@@ -3,7 +3,7 @@ counts as down, no guest runs twice, and no complete disk is lost."""
 
 import pytest
 
-from kilonova.compute.drivers.faults import VERBS
+from kilonova.compute.drivers.simulated.faults import VERBS
 from kilonova.domain.errors import KilonovaError
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit

@@ -6,8 +6,8 @@ from kilonova.audit.run import audit
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
 from kilonova.engine.restored import begin_era
+from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
-from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from tests.engine.test_quarantine import held

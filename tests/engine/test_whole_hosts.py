@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from kilonova.domain.bulk import FIRST, LAST, MIDDLE, PlannedMove, choice_of_owners, estimate
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
+from kilonova.domain.whole_hosts import FIRST, LAST, MIDDLE, PlannedMove, choice_of_owners, estimate
 from kilonova.engine.accept import Ask
 from kilonova.engine.limits import Limits
 from kilonova.engine.submit import submit
 from kilonova.hosts.states import declare_down, disable
 from kilonova.operations import REGISTRY
-from kilonova.operations.steps import bulk
+from kilonova.operations.whole_hosts import steps as bulk
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.journal import operations, steps
 from kilonova.sim.invariants.invariants import check

@@ -9,9 +9,9 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kilonova.domain.bulk import HostPlan
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor, from_json
+from kilonova.domain.whole_hosts import HostPlan
 from kilonova.engine.limits import Limits
 from kilonova.hosts.states import declare_down
 from kilonova.operations.create.accept import NewServer, create

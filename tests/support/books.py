@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.hardware import Guest
-from kilonova.compute.drivers.storage import Disk
+from kilonova.compute.drivers.simulated.hardware import Guest
+from kilonova.compute.drivers.simulated.storage import Disk
 from kilonova.domain.owned import owned_by
 from kilonova.placement.books import balance, by_consumer, read_allocations
 from kilonova.runtime import SystemClock

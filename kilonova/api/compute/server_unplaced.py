@@ -22,7 +22,7 @@ from kilonova.operations.checks.hardware import with_hardware
 from kilonova.operations.checks.images import check_fit, find_image, image_details
 from kilonova.operations.create.devices import wrong_source
 from kilonova.operations.create.networks import ATTACH_EXTERNAL
-from kilonova.operations.retry import asked_before, rebuild_unplaced
+from kilonova.operations.in_cell0.retry import asked_before, rebuild_unplaced
 from kilonova.store.open import CELL0
 from kilonova.store.server_records import ServerRecord
 

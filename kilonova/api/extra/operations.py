@@ -23,22 +23,22 @@ from kilonova.api.extra.snapshots import SnapshotBody, server_named, submit_snap
 from kilonova.api.full_disk import refuse_operation
 from kilonova.api.reading import decode, limit_of, read_body
 from kilonova.domain.answers import WholeOperation
-from kilonova.domain.bulk import REFUSE
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import Json
 from kilonova.domain.operation import OPERATION_STATES
+from kilonova.domain.whole_hosts import REFUSE
 from kilonova.engine.abandon import abandon, resume
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import find_mapping, known_operation, submit
 from kilonova.hosts.states import find_host
-from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
-from kilonova.operations.steps.bulk import misfit_sentence
+from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts, is_asked_already, known_for_hosts
+from kilonova.operations.whole_hosts.steps import misfit_sentence
 from kilonova.store.findings import findings_of, interventions_of
 from kilonova.store.open import CELL0
 from kilonova.store.operations import Journaled, actions_of, find, page, steps_of

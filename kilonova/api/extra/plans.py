@@ -27,17 +27,17 @@ from kilonova.api.extra.plan_create import SEES_ALL, plan_create
 from kilonova.api.extra.planning import with_scheduler
 from kilonova.api.extra.snapshots import SnapshotBody, planned_snapshot, server_named, with_image_quota
 from kilonova.api.reading import decode, read_body
-from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import JsonObject
 from kilonova.domain.plans import PLANS
+from kilonova.domain.whole_hosts import HostPlan
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.rehearse import Rehearsal, rehearse
 from kilonova.engine.submit import find_mapping
-from kilonova.operations.rehearse_retry import RetryRehearsal, rehearse_retry
-from kilonova.operations.retry import ANY_FAILURE
+from kilonova.operations.in_cell0.rehearse import RetryRehearsal, rehearse_retry
+from kilonova.operations.in_cell0.retry import ANY_FAILURE
 from kilonova.operations.whole_hosts.declare_gone import GoneRehearsal, rehearse_gone
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.store.open import CELL0

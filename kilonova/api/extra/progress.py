@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kilonova.domain.answers import ProgressAnswer
-from kilonova.operations.steps.bulk import CHILDREN, PLAN
 from kilonova.operations.whole_hosts.plan import plan_from
+from kilonova.operations.whole_hosts.steps import CHILDREN, PLAN
 from kilonova.store.operations import Journaled
 from kilonova.world import Row, Tx
 

@@ -9,7 +9,7 @@ from kilonova.api.call import Call, answer
 from kilonova.api.extra.planning import with_scheduler
 from kilonova.api.reading import limit_of
 from kilonova.domain.errors import Refused
-from kilonova.operations.unplaced import list_unplaced
+from kilonova.operations.in_cell0.listing import list_unplaced
 
 
 async def list_(call: Call) -> Response:

@@ -108,7 +108,7 @@ async def remove_server(ctx: CreateContext) -> None:
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)
-        await rows.remove(tx, cell.servers, id=ctx.server_id, turn=ctx.turn, hidden=1)
+        await rows.remove(tx, cell.servers, id=ctx.server_id, turn=ctx.turn, hidden=ARRIVING)
 
     if name:
         await write_in_cell(ctx, ctx.world.db.cell(name), body)

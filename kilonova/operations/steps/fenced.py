@@ -13,6 +13,11 @@ T = TypeVar("T")
 FenceKey = tuple[str, int, int, float]  # as `pass_fence` takes them: server, turn, ordinal, when the server was mapped
 
 
+def fence_of(ctx: AnyContext) -> tuple[str, int, int]:
+    """Server, turn and ordinal, for writes to the control database."""
+    return ctx.server_id or "", ctx.turn, ctx.ordinal
+
+
 async def write_in_cell(ctx: AnyContext, store: Store, body: Callable[[Tx, FenceKey], Awaitable[T]]) -> T:
     """Run the body, which passes the fence first. A server whose fence may have been purged is looked up in control
     before it is tried again. Raises `Superseded` if it has no mapping: it was deleted long ago."""

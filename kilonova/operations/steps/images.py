@@ -9,7 +9,7 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.params import ImageParams, Params
 from kilonova.engine.context import AnyContext, Context
 from kilonova.operations.facts import DeleteFacts, SnapshotFacts
-from kilonova.operations.steps.volumes import fence_of
+from kilonova.operations.steps.fenced import fence_of
 from kilonova.operations.steps.volumes import service_of as volumes_of
 from kilonova.world import SnapshotImages
 

@@ -1,6 +1,6 @@
-"""Steps about a server's ports. They live in the control database, so every write is fenced (law 2).
+"""Steps about a server's ports. They live in the control database, so every write is fenced (law 1).
 
-A server without networks has no such steps: their place finds no target.
+These steps are skipped for a server without ports.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from kilonova.domain.params import Params, ServerSpec
 from kilonova.domain.server import to_json
 from kilonova.engine.context import AnyContext, Context
 from kilonova.operations.facts import MoveFacts, PlacedFacts
+from kilonova.operations.steps.fenced import fence_of
 from kilonova.world import Network
 
 
@@ -17,10 +18,6 @@ def _network(ctx: AnyContext) -> Network:
     if ctx.world.network is None:
         raise RuntimeError("this role has no network service")
     return ctx.world.network
-
-
-def _fence(ctx: AnyContext) -> tuple[str, int, int]:
-    return ctx.server_id or "", ctx.turn, ctx.ordinal
 
 
 def _remember(ctx: AnyContext, vifs: list[Vif]) -> None:
@@ -31,7 +28,7 @@ async def allocate_ports(ctx: Context[PlacedFacts, ServerSpec]) -> None:
     """Ports are made or taken, with their addresses, and bound to the destination: all of them or none."""
     details = ctx.params.details
     vifs = await _network(ctx).allocate(
-        _fence(ctx),
+        fence_of(ctx),
         project_id=ctx.row.project_id,
         user_id=ctx.row.user_id,
         wanted=ctx.params.networks,
@@ -46,7 +43,7 @@ async def allocate_ports(ctx: Context[PlacedFacts, ServerSpec]) -> None:
 async def release_ports(ctx: AnyContext) -> None:
     """Delete the ports made for the server and release those it was given. No ports is fine."""
     if ctx.world.network is not None:
-        await ctx.world.network.release(_fence(ctx), server_id=ctx.server_id or "")
+        await ctx.world.network.release(fence_of(ctx), server_id=ctx.server_id or "")
     if ctx.server is not None:
         ctx.set_server(network_info=None)
 
@@ -60,4 +57,4 @@ async def bind_to_source(ctx: Context[MoveFacts, Params]) -> None:
 
 
 async def _bind(ctx: AnyContext, host: str) -> None:
-    _remember(ctx, await _network(ctx).bind(_fence(ctx), server_id=ctx.server_id or "", host=host))
+    _remember(ctx, await _network(ctx).bind(fence_of(ctx), server_id=ctx.server_id or "", host=host))

@@ -1,6 +1,6 @@
-"""Steps about a server's volumes. They live in the control database, so every write is fenced (law 2).
+"""Steps about a server's volumes. They live in the control database, so every write is fenced (law 1).
 
-The server's own row says which volumes it has. A server without any has no such steps: their place finds no target.
+The server's own row says which volumes it has. These steps are skipped for a server without any.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kilonova.domain.server import Server, to_json
 from kilonova.domain.volume import Attached, BootSource, ServerVolume, WantedVolume, server_volumes
 from kilonova.engine.context import AnyContext, Context, HostContext
 from kilonova.operations.facts import CreateFacts, MoveFacts, RetryFacts, VolumeFacts
+from kilonova.operations.steps.fenced import fence_of
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import GuestVolume, Tx, VolumeService
@@ -251,7 +252,3 @@ def service_of(ctx: AnyContext) -> VolumeService:
     if ctx.world.volume is None:
         raise RuntimeError("this role has no volume service")
     return ctx.world.volume
-
-
-def fence_of(ctx: AnyContext) -> tuple[str, int, int]:
-    return ctx.server_id or "", ctx.turn, ctx.ordinal

@@ -15,10 +15,10 @@ from kilonova.domain.errors import NotYet
 from kilonova.domain.params import HostsParams
 from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
 from kilonova.operations.facts import HostsFacts
-from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, HostsContext, note_plan
 from kilonova.operations.steps.select import age_of
 from kilonova.operations.whole_hosts.drain_plan import arriving, plan_drain
 from kilonova.operations.whole_hosts.plan import ground_of
+from kilonova.operations.whole_hosts.steps import MOVE_SERVERS, PLAN, HostsContext, note_plan
 from kilonova.placement.inventories import set_accepting
 from kilonova.schema.tables import cell
 from kilonova.store import rows

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
-from kilonova.domain.bulk import STOP, HostPlan, PlannedMove
 from kilonova.domain.params import MoveParams, Params
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, Server
+from kilonova.domain.whole_hosts import STOP, HostPlan, PlannedMove
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.stop import Stop
 from kilonova.operations.whole_hosts.plan import (
@@ -42,7 +42,7 @@ _OPEN = Sql(
 
 
 async def plan_drain(ground: Ground, names: Sequence[str], by: str) -> HostPlan:
-    """`by`: one of domain.bulk.DRAIN_BY."""
+    """`by`: one of domain.whole_hosts.DRAIN_BY."""
     if by == STOP:
         return await _plan_stops(ground, names)
     found = await read_servers(ground, names, Relocate(), MoveParams(child=True))

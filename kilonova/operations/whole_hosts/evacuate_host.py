@@ -12,8 +12,8 @@ from __future__ import annotations
 from kilonova.domain.params import HostsParams
 from kilonova.engine.model import CONTROL, FOREVER, Operation, Retired, Step
 from kilonova.operations.facts import HostsFacts
-from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, HostsContext, note_plan
 from kilonova.operations.whole_hosts.plan import ground_of, plan_evacuation
+from kilonova.operations.whole_hosts.steps import MOVE_SERVERS, PLAN, HostsContext, note_plan
 
 
 async def plan_moves(ctx: HostsContext) -> None:

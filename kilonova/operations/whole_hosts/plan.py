@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import msgspec
 from sqlalchemy import select
 
-from kilonova.domain.bulk import GIB, MIB, HostPlan, Misfit, PlannedMove, Proof, choice_of_owners, estimate
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
@@ -20,6 +19,7 @@ from kilonova.domain.host import HostState
 from kilonova.domain.json import as_list
 from kilonova.domain.params import MoveParams
 from kilonova.domain.server import Server
+from kilonova.domain.whole_hosts import GIB, MIB, HostPlan, Misfit, PlannedMove, Proof, choice_of_owners, estimate
 from kilonova.engine.accept import admitted
 from kilonova.engine.context import AnyContext, Subject
 from kilonova.engine.limits import Limits

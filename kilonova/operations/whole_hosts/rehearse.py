@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kilonova.domain.bulk import HostPlan
 from kilonova.domain.cause import Cause
 from kilonova.domain.params import HostsParams
+from kilonova.domain.whole_hosts import HostPlan
 from kilonova.engine.core import Engine
 from kilonova.operations.whole_hosts.drain_plan import plan_drain
 from kilonova.operations.whole_hosts.plan import Ground, plan_evacuation

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from kilonova.domain.bulk import MIGRATE, SKIP
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.host import HostState
 from kilonova.domain.params import HostsParams
+from kilonova.domain.whole_hosts import MIGRATE, SKIP
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, claim_key, known_key, remember_key, store_operation
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
@@ -30,10 +30,10 @@ Prepare = Callable[[Tx, Op], Awaitable[None]]
 class Bulk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The options of a request about whole hosts."""
 
-    on_misfit: str = SKIP  # one of domain.bulk.ON_MISFIT
+    on_misfit: str = SKIP  # one of domain.whole_hosts.ON_MISFIT
     deadline: float | None = None  # seconds after which no more servers are begun
     accept_unfenced: bool = True  # of a host that only silence proves dead; our own API asks for it
-    by: str = MIGRATE  # one of domain.bulk.DRAIN_BY
+    by: str = MIGRATE  # one of domain.whole_hosts.DRAIN_BY
 
 
 Check = Callable[[Engine, Tx, Sequence[str], HostsParams], Awaitable[None]]

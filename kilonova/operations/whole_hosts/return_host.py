@@ -12,10 +12,10 @@ from kilonova.domain.errors import Failed, NotYet
 from kilonova.domain.params import HostsParams
 from kilonova.engine.model import CONTROL, FOREVER, Operation, Step
 from kilonova.operations.facts import HostsFacts
-from kilonova.operations.steps.bulk import MOVE_SERVERS, PLAN, HostsContext, note_plan
 from kilonova.operations.whole_hosts.drain_host import open_again, records_of
 from kilonova.operations.whole_hosts.plan import ground_of
 from kilonova.operations.whole_hosts.return_plan import plan_return
+from kilonova.operations.whole_hosts.steps import MOVE_SERVERS, PLAN, HostsContext, note_plan
 from kilonova.placement.inventories import is_accepting
 from kilonova.store.hosts import judge_all
 from kilonova.world import Tx

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
-from kilonova.domain.bulk import HostPlan, PlannedMove
 from kilonova.domain.params import MoveParams, Params
 from kilonova.domain.server import Server
+from kilonova.domain.whole_hosts import HostPlan, PlannedMove
 from kilonova.operations.relocate import Relocate
 from kilonova.operations.start import Start
 from kilonova.operations.whole_hosts.plan import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.changes import switch_guest
+from kilonova.compute.drivers.simulated.changes import switch_guest
 from kilonova.domain.details import Details
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.failure_watch import WatchRules
@@ -23,7 +23,7 @@ from kilonova.engine.submit import submit
 from kilonova.hosts import states as hosts
 from kilonova.hosts.failures import arm_watch, disarm_watch
 from kilonova.operations.create.accept import NewServer, NewServers, create, create_many
-from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
+from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.snapshot import submit_snapshot
 from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts

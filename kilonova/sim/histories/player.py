@@ -16,7 +16,7 @@ from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServers, create_many
-from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
+from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.snapshot import submit_snapshot
 from kilonova.operations.soft_delete import remove
 from kilonova.sim.histories.acts import NEMESES, Act

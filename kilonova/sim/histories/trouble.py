@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from kilonova.domain.bulk import REFUSE, SKIP
 from kilonova.domain.errors import Refused
 from kilonova.domain.params import MoveParams
+from kilonova.domain.whole_hosts import REFUSE, SKIP
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.core import Engine

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kilonova.compute.drivers.simulated import SimulatedFence
+from kilonova.compute.drivers.simulated.driver import SimulatedFence
 from kilonova.domain.errors import Failed
 from kilonova.hosts.failures import arm_watch, disarm_watch
 from kilonova.sim.histories.acts import FAILS, HANGS_ON, WORKS, Act, WatchShape

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kilonova.compute.drivers.simulated_topology import hardware_of
+from kilonova.compute.drivers.simulated.topology import hardware_of
 from kilonova.compute.host_claims import PREFIX
 from kilonova.domain.hardware import HostClaim, HostHardware, conflicts
 from kilonova.domain.owned import flavors_left

@@ -19,10 +19,10 @@ from typing import Any, TypeVar, cast
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
-from kilonova.compute.drivers.hardware import Hardware
-from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
-from kilonova.compute.drivers.simulated_topology import SimulatedTopology
-from kilonova.compute.drivers.volumes import BusVolumes
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.drivers.simulated.hardware import Hardware
+from kilonova.compute.drivers.simulated.topology import SimulatedTopology
+from kilonova.compute.drivers.simulated.volumes import BusVolumes
 from kilonova.compute.offer import Offer
 from kilonova.conductor.service import Conductor
 from kilonova.domain.cause import Cause

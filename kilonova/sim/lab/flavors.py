@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kilonova.compute.drivers.simulated_topology import SimulatedTopology
+from kilonova.compute.drivers.simulated.topology import SimulatedTopology
 from kilonova.compute.offer import Offer
 from kilonova.domain.hardware_options import SimulatedCard
 from kilonova.domain.hardware_request import requested_hardware

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-from kilonova.compute.drivers.hardware import Hardware
+from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.domain.errors import CommitFailed, CommitUnknown
 
 CALM: Sequence[float] = (0.0,)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.simulated_topology import SimulatedTopology
+from kilonova.compute.drivers.simulated.topology import SimulatedTopology
 from kilonova.compute.offer import Offer
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.hardware_options import SimulatedCard

@@ -19,8 +19,8 @@ from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
 from kilonova.hosts import states as hosts
 from kilonova.operations.create.accept import NewServer, NewServers, create_many
+from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.quarantine import adopt_quarantined, remove_quarantined
-from kilonova.operations.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.soft_delete import remove
 from kilonova.operations.whole_hosts.requests import CHECKS as WHOLE
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.compute.drivers.secret_contents import SecretContents, contents_line
+from kilonova.compute.drivers.simulated.secret_contents import SecretContents, contents_line
 from kilonova.domain.cpus import format_cpus
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kilonova.compute.drivers.changes import switch_guest
-from kilonova.compute.drivers.storage import ROOT
-from kilonova.compute.drivers.volumes import BusVolumes
+from kilonova.compute.drivers.simulated.changes import switch_guest
+from kilonova.compute.drivers.simulated.storage import ROOT
+from kilonova.compute.drivers.simulated.volumes import BusVolumes
 from kilonova.sim.lab.cloud import DATABASE_CLOCK
 from kilonova.sim.lab.outages import HANGS, REFUSES
 from kilonova.sim.stories.file import Lined, StoryError

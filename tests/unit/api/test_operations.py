@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kilonova.api.extra.operations import EvacuateBody, EvacuateHostBody
-from kilonova.compute.drivers.simulated import SimulatedDriver
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver
 from tests.support.creates import NEWEST, create_body
 from tests.unit.api.embedded import Api, run
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from kilonova.compute.drivers.hardware import Hardware
-from kilonova.compute.drivers.simulated import SimulatedDriver
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver
+from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.sim.loop.event_loop import SimLoop
 from kilonova.world import GuestSpec
 

@@ -172,6 +172,18 @@ def test_an_image_that_does_not_fit_is_not_begun(bases: Path, monkeypatch: pytes
     assert service.asked == [] and left(bases) == []
 
 
+def test_unused_bases_make_room_for_one_that_is_needed(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = bases / "_base"
+    folder.mkdir()
+    for name in ("used.raw", "unused.raw"):
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (0, 0))
+    os.link(folder / "used.raw", bases / "a disk is over it")
+    monkeypatch.setattr(fetching, "free_bytes", lambda _: 0 if (folder / "unused.raw").exists() else 300_000)
+    assert ensure(bases, Service()) == BYTES
+    assert left(bases) == [f"{IMAGE}.raw", "used.raw"]
+
+
 def test_an_image_id_is_not_a_path(bases: Path) -> None:
     with pytest.raises(Failed, match="letters, digits and hyphens"):
         asyncio.run(FetchedImages(bases, "host1", Service()).fetch("../x", order()))

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from kilonova.compute.drivers.hardware import Hardware
-from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedFence, SimulatedMemory
+from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.domain.errors import Failed, Refused
 from kilonova.sim.loop.event_loop import Process
 from tests.unit.compute.simulated_cloud import Cloud, spec

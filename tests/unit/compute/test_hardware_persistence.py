@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.compute.drivers.simulated import SimulatedMemory
+from kilonova.compute.drivers.simulated.driver import SimulatedMemory
 from kilonova.domain.errors import Failed
 from tests.unit.compute.simulated_cloud import Cloud, spec
 

@@ -11,11 +11,11 @@ import pytest
 
 from kilonova.bus import machine_subject
 from kilonova.bus.memory import MemoryBus, MemoryHub
-from kilonova.compute.drivers import machine
-from kilonova.compute.drivers.hardware import Hardware
-from kilonova.compute.drivers.link import SimulatedLink
-from kilonova.compute.drivers.machine import Machine, Peers
-from kilonova.compute.drivers.simulated import SimulatedDriver
+from kilonova.compute.drivers.simulated import machine
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver
+from kilonova.compute.drivers.simulated.hardware import Hardware
+from kilonova.compute.drivers.simulated.link import SimulatedLink
+from kilonova.compute.drivers.simulated.machine import Machine, Peers
 from kilonova.domain.errors import Failed, NoAnswer
 from kilonova.domain.machine import MachineAnswer, MachineOrder, SentDisk, WriteOrder
 from tests.unit.compute.simulated_cloud import spec

@@ -28,7 +28,7 @@ def test_a_disk_out_of_sight_is_made_anew(cloud: Cloud) -> None:
 
 
 def test_two_shared_storages_do_not_see_each_other(shared: Cloud) -> None:
-    from kilonova.compute.drivers.simulated import SimulatedDriver
+    from kilonova.compute.drivers.simulated.driver import SimulatedDriver
 
     shared.hardware.add_host("far", shared_storage="nfs2")
     shared.drivers["far"] = SimulatedDriver(shared.hardware, "far")

@@ -8,7 +8,7 @@ from tests.unit.compute.simulated_cloud import Cloud, spec
 
 
 def test_it_is_what_the_world_asks_for(cloud: Cloud) -> None:
-    from kilonova.compute.drivers.simulated import SimulatedDriver, SimulatedFence, SimulatedMemory
+    from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedFence, SimulatedMemory
 
     driver: Driver = SimulatedDriver(cloud.hardware, "host1")
     memory: HostMemory = SimulatedMemory(cloud.hardware, "host1")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilonova.compute.drivers.volumes import READS, BusVolumes
+from kilonova.compute.drivers.simulated.volumes import READS, BusVolumes
 from kilonova.domain.errors import Failed, NoAnswer
 from kilonova.domain.guest import GuestVolume
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.compute.drivers.simulated import SimulatedDriver
+from kilonova.compute.drivers.simulated.driver import SimulatedDriver
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.guest_contents import GuestFile, GuestSecrets, shutdown_seconds
 from tests.support.embedded import Embedded

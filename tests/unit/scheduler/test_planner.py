@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilonova.domain.bulk import FIRST, LAST
 from kilonova.domain.server import Flavor
+from kilonova.domain.whole_hosts import FIRST, LAST
 from kilonova.placement.groups import GroupRule
 from kilonova.scheduler.planner import Planner, Scope, ServerPlacement, in_order, scope_of
 from kilonova.scheduler.promises import Promise, fill, take_hardware

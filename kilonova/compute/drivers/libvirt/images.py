@@ -22,6 +22,7 @@ from kilonova.threads import COPIES, FILES
 logger = logging.getLogger(__name__)
 BASES = "_base"  # beside the directories of the hosts; no host's name begins so
 UNUSED_SECONDS = 24 * 3600.0  # that a base stays without a disk over it
+OF_THE_DISK = ("host_storage", "program_failed")  # failures that may be those of a full disk
 FRESH_SECONDS = 600.0  # that it stays where room is needed at once: a disk may be about to be laid over it
 MOST_DISK = 16 * 1024**4  # bytes, of a disk whose flavor has no size
 PART = "part"  # ends the name of an image that is being fetched
@@ -122,7 +123,7 @@ class Bases:
         lock = self._making.setdefault(image, asyncio.Lock())
         async with lock:
             if not await FILES.run(path.is_file):
-                await self._make(image, declared, path, most, order)
+                await self._make_room_and_make(image, declared, path, most, order)
         size = (await FILES.run(path.stat)).st_size
         _require_fit(image, size, most)
         await FILES.run(os.utime, path)  # it is in use now
@@ -165,6 +166,17 @@ class Bases:
         except (Failed, Refused) as why:
             logger.info("image not cached: image=%s reason=%s", order.image, why.message)
 
+    async def _make_room_and_make(
+        self, image: str, declared: str, path: Path, most: int, order: ImageOrder | None
+    ) -> None:
+        """On a full host, bases that no disk uses make room for one that a guest waits for."""
+        try:
+            await self._make(image, declared, path, most, order)
+        except Failed as why:
+            if why.code not in OF_THE_DISK or not await self.clean(at_once=True):
+                raise
+            await self._make(image, declared, path, most, order)
+
     async def _make(self, image: str, declared: str, path: Path, most: int, order: ImageOrder | None) -> None:
         """Make a base, with the format passed to QEMU and the image inspected again: left to guess, QEMU would open
         any file that a qcow2 names, no matter who uploaded it."""
@@ -198,17 +210,20 @@ class Bases:
             await FILES.run(half.unlink, True)  # a full disk would stay full
             raise
 
-    async def clean(self, *, at_once: bool = False) -> None:
-        """`at_once`: room is needed now."""
-        await FILES.run(self._clean, FRESH_SECONDS if at_once else UNUSED_SECONDS)
+    async def clean(self, *, at_once: bool = False) -> int:
+        """Return the number of files that were removed. `at_once`: room is needed now."""
+        return await FILES.run(self._clean, FRESH_SECONDS if at_once else UNUSED_SECONDS)
 
-    def _clean(self, seconds: float) -> None:
+    def _clean(self, seconds: float) -> int:
         """Remove bases that no disk uses, and files of fetches that were not continued."""
+        removed = 0
         for path in self._folder.glob("*.*"):
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
                 if status.st_nlink == 1 and status.st_mtime < time.time() - seconds:
                     path.unlink()
+                    removed += 1
+        return removed
 
 
 def checked(image: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kilonova.compute.drivers.state_file import StateFile
+from kilonova.compute.drivers.simulated.state_file import StateFile
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.machine import LocalDisk

@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from kilonova.compute.drivers.changes import Changes
-from kilonova.compute.drivers.faults import Faults
-from kilonova.compute.drivers.secret_contents import NOTHING, SecretContents, contents_line
-from kilonova.compute.drivers.simulated_topology import SimulatedTopology
-from kilonova.compute.drivers.state_file import StateFile
-from kilonova.compute.drivers.storage import ROOT, Disk, Storage
+from kilonova.compute.drivers.simulated.changes import Changes
+from kilonova.compute.drivers.simulated.faults import Faults
+from kilonova.compute.drivers.simulated.secret_contents import NOTHING, SecretContents, contents_line
+from kilonova.compute.drivers.simulated.state_file import StateFile
+from kilonova.compute.drivers.simulated.storage import ROOT, Disk, Storage
+from kilonova.compute.drivers.simulated.topology import SimulatedTopology
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.json import JsonObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kilonova.compute.drivers.hardware import Hardware
+from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.domain.errors import NoAnswer
 from kilonova.world import Bus, Handler
 

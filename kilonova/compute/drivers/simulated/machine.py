@@ -10,10 +10,10 @@ import asyncio
 import msgspec
 
 from kilonova.bus import machine_subject
-from kilonova.compute.drivers.changes import switch_guest
-from kilonova.compute.drivers.hardware import Guest, Hardware
-from kilonova.compute.drivers.storage import ROOT, is_local
-from kilonova.compute.drivers.volumes import BusVolumes, VolumeDoor
+from kilonova.compute.drivers.simulated.changes import switch_guest
+from kilonova.compute.drivers.simulated.hardware import Guest, Hardware
+from kilonova.compute.drivers.simulated.storage import ROOT, is_local
+from kilonova.compute.drivers.simulated.volumes import BusVolumes, VolumeDoor
 from kilonova.domain.errors import Failed, NoAnswer, Refused
 from kilonova.domain.machine import MachineAnswer, MachineOrder, PlantOrder, SentDisk, WriteOrder
 from kilonova.world import Bus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from kilonova.compute.drivers.hardware import Guest
+from kilonova.compute.drivers.simulated.hardware import Guest
 from kilonova.domain.console import PIECE
 
 LOOK_SECONDS = 0.1  # until it is noticed that the guest has ended

@@ -16,8 +16,8 @@ from kilonova.engine.submit import find_mapping, fresh
 from kilonova.operations.create.place import PlaceServer
 from kilonova.operations.create.plan import CreateRehearsal, PlannedServer, decision_in, planned_server
 from kilonova.operations.facts import CreateFacts
+from kilonova.operations.in_cell0.retry import whole_request
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0, request_of
-from kilonova.operations.retry import whole_request
 from kilonova.operations.steps.outlook import DiskFate, outlook, root_disk
 from kilonova.world import Tx
 

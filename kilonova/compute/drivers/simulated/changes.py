@@ -10,7 +10,7 @@ from kilonova.domain.errors import Refused
 from kilonova.world import Copy
 
 if TYPE_CHECKING:
-    from kilonova.compute.drivers.hardware import Hardware
+    from kilonova.compute.drivers.simulated.hardware import Hardware
 
 
 class Changes:

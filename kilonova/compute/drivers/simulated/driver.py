@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilonova.compute.drivers.hardware import Guest, Hardware, Host
-from kilonova.compute.drivers.secret_contents import given_by
-from kilonova.compute.drivers.simulated_console import SimulatedConsole
-from kilonova.compute.drivers.simulated_topology import hardware_of
-from kilonova.compute.drivers.snapshots import SimulatedSnapshots
-from kilonova.compute.drivers.storage import BETWEEN, Disk, blank_disks, ephemerals, local_sizes, root_gb
-from kilonova.compute.drivers.volumes import VolumeDoor
+from kilonova.compute.drivers.simulated.console import SimulatedConsole
+from kilonova.compute.drivers.simulated.hardware import Guest, Hardware, Host
+from kilonova.compute.drivers.simulated.secret_contents import given_by
+from kilonova.compute.drivers.simulated.snapshots import SimulatedSnapshots
+from kilonova.compute.drivers.simulated.storage import BETWEEN, Disk, blank_disks, ephemerals, local_sizes, root_gb
+from kilonova.compute.drivers.simulated.topology import hardware_of
+from kilonova.compute.drivers.simulated.volumes import VolumeDoor
 from kilonova.compute.offer import Offer, cpu_classes
 from kilonova.domain.console import SERIAL, ByteStream
 from kilonova.domain.driver import BESIDE, INSTEAD

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from kilonova.compute.drivers.hardware import Guest, GuestSnapshot, Hardware, Host
-from kilonova.compute.drivers.storage import BETWEEN
+from kilonova.compute.drivers.simulated.hardware import Guest, GuestSnapshot, Hardware, Host
+from kilonova.compute.drivers.simulated.storage import BETWEEN
 from kilonova.domain.errors import Failed
 from kilonova.domain.image_bytes import DiskSnapshot
 from kilonova.services.image.inspection import RAW

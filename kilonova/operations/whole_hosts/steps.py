@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from sqlalchemy import bindparam, select
 
-from kilonova.domain.bulk import REFUSE, HostPlan, PlannedMove
 from kilonova.domain.errors import Failed, NotYet, Refused
 from kilonova.domain.host import HostState
 from kilonova.domain.json import JsonObject, as_object, as_text, json_object
 from kilonova.domain.params import HostsParams, MoveParams, Params
+from kilonova.domain.whole_hosts import REFUSE, HostPlan, PlannedMove
 from kilonova.engine.context import Context
 from kilonova.engine.model import CONTROL, FOREVER, Step
 from kilonova.operations.facts import HostsFacts

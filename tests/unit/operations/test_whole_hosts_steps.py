@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.bulk import PlannedMove
-from kilonova.operations.steps.bulk import _ready
+from kilonova.domain.whole_hosts import PlannedMove
+from kilonova.operations.whole_hosts.steps import _ready
 
 FIRST = PlannedMove(server="a", name="a", source="host1", to="host2")
 SECOND = PlannedMove(server="b", name="b", source="host2", to="host1", after=["a"])

@@ -13,8 +13,8 @@ from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import ERROR, Server
 from kilonova.engine.core import Engine
 from kilonova.operations.create.plan import decision_in
+from kilonova.operations.in_cell0.rehearse import plan_place
 from kilonova.operations.rebuild_in_cell0 import PASSING, request_of
-from kilonova.operations.rehearse_retry import plan_place
 from kilonova.schema.tables import cell, control
 from kilonova.store.open import CELL0
 from kilonova.store.statements import Sql, in_list

@@ -1,0 +1,7 @@
+"""Simulated machines: hosts with power, links, guests and storage, and the driver that an agent has for its own one.
+
+driver      the verbs, each with a middle where half of its effect is visible
+hardware    the machines, independent of every process; machine reaches them over the bus, state_file saves them
+storage, volumes, snapshots    disks
+changes, faults    guests that end without an order, failures that are ordered from outside
+"""
