@@ -25,6 +25,7 @@ from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.hardware import HardwareRequest, HostClaim
 from kilonova.domain.host_network import HostNetwork, NetworkDocument
 from kilonova.domain.image_bytes import ImageContent, UploadOrder
+from kilonova.domain.json import JsonObject
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.domain.volume import Attached, BootSource, SnapshotState, VolumeConnection, VolumeState
 
@@ -330,7 +331,7 @@ class HostMemory(Protocol):
     """What an agent keeps on its own host across restarts, by name: its identity, the highest turn per server, and what
     of the hardware each copy holds."""
 
-    def load(self) -> dict[str, Any]: ...
+    def load(self) -> JsonObject: ...
 
     def keep(self, name: str, value: Any) -> None:
         """Costs the same however much else is kept: it is done at every order."""

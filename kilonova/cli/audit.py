@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Literal, TypedDict
 
 from cyclopts import Parameter
 
@@ -10,7 +10,54 @@ from kilonova.cli.exits import DIFFERENCES, DONE
 from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_data, print_lines
 
-COUNTED = ("findings", "unbalanced", "miscounted", "hardware", "differences", "abandoned")
+Counted = Literal["findings", "unbalanced", "miscounted", "hardware", "differences", "abandoned"]
+COUNTED: tuple[Counted, ...] = ("findings", "unbalanced", "miscounted", "hardware", "differences", "abandoned")
+
+
+class Outcome(TypedDict):
+    outcome: str
+    why: str
+
+
+class FoundServer(Outcome):
+    sentence: str
+
+
+class FoundProvider(Outcome):
+    provider: str
+    resource_class: str
+    used: int | None
+    held: int
+
+
+class FoundUse(TypedDict):
+    outcome: str
+    user: str
+    project: str
+    kept: dict[str, int]
+    counted: dict[str, int]
+
+
+class FoundDifference(TypedDict):
+    kind: str
+    sentence: str
+
+
+class AuditReport(TypedDict):
+    """As the API shows a report of audit/findings.py."""
+
+    consumers: int
+    busy: int
+    findings: list[FoundServer]
+    unbalanced: list[FoundProvider]
+    miscounted: list[FoundUse]
+    hardware: list[str]
+    differences: list[FoundDifference]
+    abandoned: list[str]
+    silent: list[str]
+    unreachable: dict[str, str]
+    unknown: list[str]
+    foreign: list[str]
 
 
 def audit(
@@ -30,7 +77,7 @@ def audit(
     return DIFFERENCES if differences(found) else DONE
 
 
-def lines_of(found: dict[str, Any]) -> list[str]:
+def lines_of(found: AuditReport) -> list[str]:
     lines = [f"{found['consumers']} consumers have allocations, {found['busy']} have an open operation"]
     lines += [f"{one['outcome']}: {_why(one)}{one['sentence']}" for one in found["findings"]]
     lines += [
@@ -58,7 +105,7 @@ def lines_of(found: dict[str, Any]) -> list[str]:
     return [*lines, f"{count} difference{'' if count == 1 else 's'}"]
 
 
-def differences(found: dict[str, Any]) -> int:
+def differences(found: AuditReport) -> int:
     return sum(len(found[kind]) for kind in COUNTED)
 
 
@@ -66,5 +113,5 @@ def _amounts(amounts: dict[str, int]) -> str:
     return " ".join(f"{amount} {name}" for name, amount in amounts.items())
 
 
-def _why(one: dict[str, Any]) -> str:
+def _why(one: Outcome) -> str:
     return f"{one['why']}; " if one["why"] else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from kilonova.cli.audit import differences
 from kilonova.cli.exits import DIFFERENCES, DONE
@@ -17,6 +17,21 @@ from kilonova.cli.unplaced import all_unplaced
 
 SLOW = 1800.0  # seconds without a change after which a running operation is worth a look
 LISTED = 20  # problems of one kind that are shown one by one
+
+
+class Host(TypedDict):
+    """What is read of a host here."""
+
+    name: str
+    state: str
+    proven_by: str
+
+
+class Operation(TypedDict):
+    """What is read of an operation here."""
+
+    operation: str
+    server: str | None
 
 
 class Diagnosis(NamedTuple):
@@ -86,7 +101,7 @@ def _hosts(cloud: Cloud) -> Iterator[Diagnosis]:
         yield Diagnosis("host", name, f"{host['state']}: {host['sentence']}; {here}{advice}", _for_host(host, count))
 
 
-def _for_host(host: dict[str, Any], servers: int) -> list[str]:
+def _for_host(host: Host, servers: int) -> list[str]:
     name, state = host["name"], host["state"]
     if state != "down":  # it pays its debts, or nothing is proven about it
         return [f"kilonova host show {name}"]
@@ -126,7 +141,7 @@ def _operations(cloud: Cloud) -> Iterator[Diagnosis]:
                 yield Diagnosis("operation", one["id"], text, [f"kilonova op show {one['id']}"])
 
 
-def _of(operation: dict[str, Any]) -> str:
+def _of(operation: Operation) -> str:
     return str(operation["operation"]) + (f" of server {operation['server']}" if operation["server"] else "")
 
 

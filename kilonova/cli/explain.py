@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from cyclopts import Parameter
 
@@ -11,7 +11,29 @@ from kilonova.cli.options import DEFAULT_LOGIN, CloudOptions
 from kilonova.cli.output import print_data, print_lines
 from kilonova.cli.rest import Cloud, segment
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 from kilonova.scheduler.report import decision_lines
+
+
+class StepProblem(TypedDict):
+    step: str
+    message: str
+
+
+class Attempt(TypedDict):
+    decision: JsonObject | None
+    problem: StepProblem | None
+
+
+class _Explanation(Attempt):
+    operation: str
+    earlier: list[Attempt]
+
+
+class Explanation(_Explanation, total=False):
+    """Why an operation chose its host; `old_disk` only of one that left a disk."""
+
+    old_disk: str | None
 
 
 def explain(
@@ -39,9 +61,9 @@ def _decided(cloud: Cloud, thing: str) -> Any:
     return cloud.get(f"/servers/{segment(server_id(cloud, thing))}/explain")
 
 
-def lines(found: dict[str, Any], *, whole: bool = False) -> list[str]:
+def lines(found: Explanation, *, whole: bool = False) -> list[str]:
     """Each attempt with its decision and its outcome; the number is left out when there is only one."""
-    attempts = [*found["earlier"], {"decision": found["decision"], "problem": found["problem"]}]
+    attempts: list[Attempt] = [*found["earlier"], {"decision": found["decision"], "problem": found["problem"]}]
     said = [f"operation {found['operation']}"]
     for number, attempt in enumerate(attempts, 1):
         several = len(attempts) > 1
@@ -50,7 +72,7 @@ def lines(found: dict[str, Any], *, whole: bool = False) -> list[str]:
     return [*said, *([f"  old disk: {found['old_disk']}"] if found.get("old_disk") else [])]
 
 
-def _attempt(attempt: dict[str, Any], whole: bool) -> list[str]:
+def _attempt(attempt: Attempt, whole: bool) -> list[str]:
     decision, problem = attempt["decision"], attempt["problem"]
     said = decision_lines(decision, whole=whole) if decision is not None else ["it chose no host"]
     return [*said, *([f"failed at {problem['step']}: {problem['message']}"] if problem else [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -12,6 +12,22 @@ from kilonova.cli.times import duration, moment
 from kilonova.domain.json import JsonObject
 
 app = App(name="ha", help="Failure watch: status, disarm, arm.")
+
+
+class Disarming(TypedDict):
+    until: float | None
+    user_id: str
+    reason: str
+
+
+class WatchStatus(TypedDict):
+    hosts: int
+    silent: list[JsonObject]
+    cells_away: list[str]
+    automatic: bool
+    armed: bool
+    disarmed: Disarming | None
+
 
 SILENT: Columns = {
     "host": "host",
@@ -69,17 +85,17 @@ def _change(body: JsonObject, login: CloudOptions) -> None:
     print_outcome([_sentence(found)], found, login.form)
 
 
-def _sentence(found: dict[str, Any]) -> str:
+def _sentence(found: WatchStatus) -> str:
     silent = len(found["silent"])
     heard = f"{silent} of {found['hosts']} hosts silent"
     away = f"; cells that do not answer: {', '.join(found['cells_away'])}" if found["cells_away"] else ""
     words = [] if found["automatic"] else ["automatic evacuation is off ([ha] automatic)"]
-    if not found["armed"]:
+    if not found["armed"] and found["disarmed"] is not None:
         words.append(_disarmed(found["disarmed"]))
     return f"{'; '.join(words or ['armed'])}; {heard}{away}"
 
 
-def _disarmed(word: dict[str, Any]) -> str:
+def _disarmed(word: Disarming) -> str:
     until = "until somebody arms it" if word["until"] is None else f"until {moment(word['until'])}"
     by = f" by {word['user_id']}" if word["user_id"] else ""
     return f"disarmed {until}{by}: {word['reason']}"

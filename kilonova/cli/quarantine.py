@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -12,10 +12,29 @@ from kilonova.cli.options import DEFAULT_LOGIN, DEFAULT_WAITING, CloudOptions, H
 from kilonova.cli.output import Columns, Record, print_list, print_outcome
 from kilonova.cli.rest import Cloud, segment
 from kilonova.domain.errors import Refused
-from kilonova.domain.json import Json
+from kilonova.domain.json import Json, JsonObject, as_text
 
 app = App(name="quarantine", help="Guests that the records do not explain: list, adopt, remove.")
 Copy = Annotated[int | None, Parameter(help="Number of the copy, where the host has several of the server.")]
+
+
+class HostCopy(TypedDict):
+    """As the API shows it within its host."""
+
+    server: str
+    copy: int
+    power: str
+    whole: bool
+    found_at: float
+    ended_at: float | None
+    action: str | None
+    action_by: str | None
+    action_at: float | None
+    reason: str
+
+
+class HeldCopy(HostCopy):
+    host: str
 
 
 def _action(one: Record) -> str:
@@ -46,11 +65,12 @@ def list_(
     print_list(held(login.cloud(), host, settled=settled), HELD_COLUMNS, login.form)
 
 
-def held(cloud: Cloud, host: str = "", *, settled: bool = False) -> list[dict[str, Any]]:
+def held(cloud: Cloud, host: str = "", *, settled: bool = False) -> list[HeldCopy]:
     names = [host] if host else [one["name"] for one in cloud.get("/hosts")["hosts"] if settled or one["quarantined"]]
     hosts = [cloud.get(f"/hosts/{segment(name)}")["host"] for name in names]
     kinds = ("quarantine", "settled") if settled else ("quarantine",)
-    return [{"host": one["name"], **copy} for one in hosts for kind in kinds for copy in one[kind]]
+    found: list[tuple[str, HostCopy]] = [(one["name"], copy) for one in hosts for kind in kinds for copy in one[kind]]
+    return [{"host": name, **copy} for name, copy in found]
 
 
 @app.command
@@ -67,7 +87,7 @@ def adopt(
     cloud = login.cloud()
     answer = _settle(cloud, host, server, "adopt", copy)
     sentence = f"{server} on {host} is being adopted: operation {answer['operation']}"
-    return accepted(cloud, [answer["operation"]], waiting, login, sentence, answer)
+    return accepted(cloud, [as_text(answer["operation"])], waiting, login, sentence, answer)
 
 
 @app.command
@@ -87,8 +107,8 @@ def _guest(cloud: Cloud, given: str) -> str:
         return given
 
 
-def _settle(cloud: Cloud, host: str, server: str, action: str, copy: int | None) -> dict[str, Any]:
+def _settle(cloud: Cloud, host: str, server: str, action: str, copy: int | None) -> JsonObject:
     body: dict[str, Json] = {"action": action} if copy is None else {"action": action, "copy": copy}
     path = f"/hosts/{segment(host)}/quarantine/{segment(_guest(cloud, server))}"
-    answer: dict[str, Any] = cloud.post(path, body)
+    answer: JsonObject = cloud.post(path, body)
     return answer

@@ -84,12 +84,12 @@ class Cloud:
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", OURS + path, None)
 
-    def all(self, path: str, key: str, by: str = "id", **query: str) -> Iterator[dict[str, Any]]:
+    def all(self, path: str, key: str, by: str = "id", **query: str) -> Iterator[Any]:
         """Every record of a list, page by page. `by`: the field that is the marker of the next page."""
         marker: dict[str, str] = {}
         while True:
             given = urlencode({**{name: value for name, value in query.items() if value}, "limit": PAGE, **marker})
-            page: list[dict[str, Any]] = self.get(f"{path}?{given}")[key]
+            page: list[Any] = self.get(f"{path}?{given}")[key]
             yield from page
             if len(page) < PAGE:
                 return

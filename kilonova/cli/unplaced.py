@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -16,6 +16,21 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.visible import visible
 
 app = App(name="unplaced", help="Servers that found no host, or that no host built: list, retry.")
+
+
+class Unplaced(TypedDict):
+    server: str
+    name: str
+    failure: str
+    failed_at: float | None
+    host: str | None
+    why_not: str
+    changes: list[str]
+
+
+class Retried(TypedDict):
+    server: str
+    operation: str
 
 
 def _now(one: Record) -> str:
@@ -72,9 +87,9 @@ def retry(
     return code or (REFUSED if refused else DONE)
 
 
-def _retry_each(cloud: Cloud, servers: list[str]) -> tuple[list[dict[str, Any]], list[Refused]]:
+def _retry_each(cloud: Cloud, servers: list[str]) -> tuple[list[Retried], list[Refused]]:
     """One that was deleted meanwhile, or found a host, does not keep the others from being tried."""
-    retried: list[dict[str, Any]] = []
+    retried: list[Retried] = []
     refused: list[Refused] = []
     for server in servers:
         try:
@@ -84,5 +99,5 @@ def _retry_each(cloud: Cloud, servers: list[str]) -> tuple[list[dict[str, Any]],
     return retried, refused
 
 
-def all_unplaced(cloud: Cloud) -> list[dict[str, Any]]:
+def all_unplaced(cloud: Cloud) -> list[Unplaced]:
     return list(cloud.all("/unplaced", "unplaced", by="server"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from kilonova.compute.questions import Questions
 from kilonova.compute.reconcile import Tries, carry_out
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.json import JsonObject
+from kilonova.domain.json import JsonObject, as_text
 from kilonova.domain.messages import (
     Alive,
     Beat,
@@ -42,6 +42,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
 CLOUD = "cloud"  # which cloud it belongs to
+
+
+class RememberedCloud(TypedDict, total=False):
+    id: str
+    seen: dict[str, tuple[int, int]]  # as in Register
+
+
 REMEMBERED = 4096  # servers; an order is the response to a current request, so old ones cannot arrive
 
 
@@ -69,16 +76,16 @@ class Agent:
         self._epoch = 0
         self._turns: dict[str, tuple[int, int]] = {}  # by server: the highest seen; the newest last
         self._key = ""
-        self._cloud: dict[str, Any] = {}
+        self._cloud: RememberedCloud = {}
         remembered = world.memory.load()
         self.claims = HostClaims(world.memory, remembered)
         for name, value in remembered.items():
             if name == KEY:
-                self._key = value
+                self._key = as_text(value)
             elif name == CLOUD:
-                self._cloud = value
+                self._cloud = msgspec.convert(value, RememberedCloud)
             elif not name.startswith(PREFIX):
-                self._turns[name] = tuple(value)
+                self._turns[name] = msgspec.convert(value, tuple[int, int])
         self._running: dict[str, Running] = {}
         self._declining: dict[str, asyncio.Task[Any]] = {}  # answers to orders that were dropped
         self._failed_starts: Tries = Tries()

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from kilonova.domain.errors import StoreError
+from kilonova.domain.json import JsonObject
 
 FILE_NAME = "host.db"
 _SCHEMA = "CREATE TABLE IF NOT EXISTS memory (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
@@ -28,7 +29,7 @@ class FileMemory:
         except sqlite3.Error as error:
             raise StoreError(f"memory of the host {path}: it cannot be opened: {error}") from error
 
-    def load(self) -> dict[str, Any]:
+    def load(self) -> JsonObject:
         rows = self._db.execute("SELECT name, value FROM memory").fetchall()
         return {name: msgspec.json.decode(value) for name, value in rows}
 

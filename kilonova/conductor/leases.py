@@ -3,8 +3,6 @@ again under the same ordinal: the first to finish wins, the other's writes are r
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import Float, bindparam, delete, or_, select, update
 
 from kilonova.engine.core import Engine
@@ -59,9 +57,10 @@ async def renew(engine: Engine, seconds: float) -> set[str]:
 
     async def body(tx: Tx) -> set[str]:
         now = await tx.now()
-        until: dict[str, Any] = {"lease_until": now + seconds}
+        until = {"lease_until": now + seconds}
         if not await rows.change(tx, workers, until, id=engine.worker):
-            await rows.put(tx, workers, id=engine.worker, kind="conductor", started_at=now, **until)
+            row = {"id": engine.worker, "kind": "conductor", "started_at": now, **until}
+            await rows.put_row(tx, workers, row)
         latest = now + AT_MOST * seconds
         await tx.run(_FORGET, before=now - LISTED_AFTER_DEATH, latest=latest)
         return {row["id"] for row in await tx.all(_LIVE, now=now, latest=latest)}

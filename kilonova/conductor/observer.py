@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, select, update
 
@@ -95,7 +95,7 @@ class Observer:
         self.heard_at = {host: self.heard_at[host] for host in self.known if host in self.heard_at}
         return flushed.has_news
 
-    def _seen(self, heard: dict[str, tuple[str, float]], now: float, here: float) -> list[dict[str, Any]]:
+    def _seen(self, heard: dict[str, tuple[str, float]], now: float, here: float) -> list[dict[str, str | float]]:
         """Return the hosts as seen at this flush, or earlier if an earlier flush failed to record them."""
         due = here - self.engine.limits.flush_seconds
         return [
@@ -131,7 +131,7 @@ class Observer:
         there, then = self.flushed
         return abs((now - there) - (here - then)) > self.engine.limits.service_down_time / 4
 
-    def _seen_lately(self, now: float, here: float) -> list[dict[str, Any]]:
+    def _seen_lately(self, now: float, here: float) -> list[dict[str, str | float]]:
         """Return what was heard before the clock was set, in the time of the new clock."""
         return [
             {"host": host, "in_session": session, "seen": now - (here - then)}
@@ -140,10 +140,10 @@ class Observer:
         ]
 
     async def _listening(self, tx: Tx, since: float, now: float) -> None:
-        values: dict[str, Any] = {"since": since, "until": now}
+        values = {"since": since, "until": now}
         if not await rows.change(tx, observers, values, id=self.engine.worker):
             await tx.run(_FORGET, before=now - FORGOTTEN_AFTER)
-            await rows.put(tx, observers, id=self.engine.worker, **values)
+            await rows.put_row(tx, observers, {"id": self.engine.worker, **values})
 
 
 async def _known(tx: Tx) -> Known:

@@ -110,7 +110,7 @@ class Context(Generic[F_co, P_co]):
     documents: dict[str, JsonObject] = field(default_factory=dict)  # findings that stay in the row of their step
     changes: list[Change] = field(default_factory=list)
     wrote_rows: bool = False  # one of the changes is the operation's own: it may be of the server's record
-    server_changes: dict[str, Any] = field(default_factory=dict)
+    server_changes: dict[str, str | float | None] = field(default_factory=dict)
 
     @property
     def fence(self) -> Fence:

@@ -75,5 +75,5 @@ async def _look_again(tx: Tx, ctx: AnyContext) -> None:
     """A host came back in the middle: now that nothing is under way it may hear what should run there."""
     runner = ctx.server_changes.get("runner_host", ctx.row.runner_host)
     ctx.set_server(recheck=0)
-    if runner is not None:
+    if isinstance(runner, str):
         await raise_epoch(tx, runner)

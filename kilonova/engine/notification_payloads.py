@@ -11,6 +11,7 @@ from typing import Any
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.network import Vif
 from kilonova.domain.server import POWER_NONE, POWER_RUNNING, POWER_SHUTDOWN, Flavor, Server
 from kilonova.domain.volume import ServerVolume
@@ -18,7 +19,7 @@ from kilonova.engine.course import Problem
 from kilonova.services.compute.keys import fingerprint_of
 from kilonova.world import Row
 
-Payload = dict[str, Any]
+Payload = JsonObject
 # As published with Nova 2026.2.
 VERSIONS = {
     "InstanceActionPayload": "1.9",
@@ -212,10 +213,10 @@ def exception_payload(problem: Problem) -> Payload:
     )
 
 
-def compute_task_payload(server: Server, problem: Problem) -> Payload:
-    data = {
+def compute_task_payload(server: Server, problem: Problem, state: str = "") -> Payload:
+    data: Payload = {
         "instance_uuid": server.id,
-        "state": server.vm_state,
+        "state": state or server.vm_state,
         "reason": exception_payload(problem),
         "request_spec": _request_spec(server),
     }
@@ -228,7 +229,7 @@ def _request_spec(server: Server) -> Payload:
         name: [str(one) for one in (value if isinstance(value, list) else [value])]
         for name, value in details.scheduler_hints.items()
     }
-    data = {
+    data: dict[str, Json] = {
         "instance_uuid": server.id,
         "project_id": server.project_id,
         "user_id": server.user_id,
@@ -247,7 +248,7 @@ def _image(image_id: str, details: Details) -> Payload:
     properties = {name: value for name, value in details.image_properties.items() if name.startswith(PROPERTY_PREFIXES)}
     unknown = ("checksum", "container_format", "created_at", "direct_url", "min_disk", "min_ram", "name", "owner")
     rest = ("protected", "size", "status", "tags", "updated_at", "virtual_size", "visibility")
-    data = {
+    data: dict[str, Json] = {
         "id": image_id,
         "disk_format": details.image_format or None,
         "properties": nova_object("ImageMetaPropsPayload", properties),

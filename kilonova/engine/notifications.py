@@ -141,9 +141,7 @@ class Teller:
         server = await self._server() or self._requested(ERROR)
         if server is None:
             return
-        payload = compute_task_payload(server, problem)
-        if state:
-            payload["nova_object.data"]["state"] = state
+        payload = compute_task_payload(server, problem, state)
         publisher = f"nova-conductor:{self.engine.limits.notifier}"
         await self._put(f"compute_task.{self.operation.task}.error", publisher, payload, SEVERE)
 

@@ -5,8 +5,6 @@ The declaration is in control. No agent will report for such a host, so its serv
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import select
 
 from kilonova.domain.server import ERROR
@@ -47,7 +45,7 @@ async def settle_gone_hosts(stores: OpenStores, name: str) -> int:
 async def _hand_on(stores: OpenStores, name: str, row: Row) -> None:
     """Let the host that has the name now register with its key and report its guests."""
     provider = await stores.placement.read(lambda tx: rows.fetch(tx, resource_providers, name=row["name"]))
-    values: dict[str, Any] = {"identity": UNKNOWN_IDENTITY, "forced_down": 0}
+    values: dict[str, object] = {"identity": UNKNOWN_IDENTITY, "forced_down": 0}
     if provider is not None:
         values["provider_id"] = provider["uuid"]
     await stores.cell(name).write(lambda tx: rows.change(tx, cell.hosts, values, name=row["name"]))
@@ -63,8 +61,8 @@ async def _record_word(stores: OpenStores, name: str, row: Row, word: str) -> No
         await rows.change(tx, cell.hosts, host, name=row["name"])
         for server in await rows.fetch_all(tx, cell.servers, runner_host=row["name"], deleted=0):
             await rows.change(tx, cell.servers, {"vm_state": ERROR, "unsettled": 0}, id=server["id"])
-            fault: dict[str, Any] = {"server_id": server["id"], "operation_id": "", "code": 500, "message": FAULT}
-            await rows.put(tx, cell.faults, **fault, details=ADVICE, created_at=now)
+            fault = {"server_id": server["id"], "operation_id": "", "code": 500, "message": FAULT, "details": ADVICE}
+            await rows.put_row(tx, cell.faults, {**fault, "created_at": now})
         await rows.change(tx, cell.migrations, {"source_gone": 1}, source_host=row["name"], open=1)
 
     await stores.cell(name).write(body)

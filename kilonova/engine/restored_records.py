@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from sqlalchemy import select
@@ -153,7 +152,7 @@ async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor
         attached.setdefault(row["server_id"], []).append(row)
     found = []
     for server, spec in specs.items():
-        state: dict[str, Any] = {
+        state: dict[str, str | float | None] = {
             "vm_state": ERROR,
             "task_state": None,
             "hidden": 0,
@@ -170,7 +169,7 @@ async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor
     return found
 
 
-def _placed(spec: ServerSpec, held: dict[tuple[str, str], dict[str, int]], hosts: set[str]) -> dict[str, Any]:
+def _placed(spec: ServerSpec, held: dict[tuple[str, str], dict[str, int]], hosts: set[str]) -> dict[str, str | None]:
     """Return the host and claim by placement: then the claim is the server's, and an audit leaves it."""
     shares = {provider: amounts for (provider, holder), amounts in held.items() if not holder}
     there = sorted(hosts & shares.keys())

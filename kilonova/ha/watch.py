@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kilonova.domain.cause import Cause
@@ -162,9 +163,9 @@ class Watch:
         """Fenced, or declared down by an operator, whose declaration is a proof too (law 3). But that was not the
         command, so it does not lie when the same agent answers later: the record forgets which agent that was."""
         fenced = state.proven_by == FENCE
-        values: dict[str, Any] = {} if fenced else {"session": None}
         has_run = fenced or failure["state"] == "fencing"  # its watcher died: the command may have run
-        await self._note(failure["id"], "fenced", sentence="", proof=state.sentence, has_run=has_run, **values)
+        note = partial(self._note, failure["id"], "fenced", sentence="", proof=state.sentence, has_run=has_run)
+        await (note() if fenced else note(session=None))
 
     async def _fence(self, failure: Mapping[str, Any] | Row, until: float) -> None:
         """`until`: when another watcher may take the record, by this machine's clock (law 16)."""

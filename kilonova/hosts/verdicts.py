@@ -9,7 +9,6 @@ records decide, never the host: what counts is the runner, or a copy recorded at
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
 
 from sqlalchemy import bindparam, select
 
@@ -154,8 +153,9 @@ async def _is_from_before(tx: Tx, server: Row | None, report: CopyReport, owed: 
 
 async def _is_needed(tx: Tx, host: str, report: CopyReport) -> bool:
     """Return whether an open move may go back to this copy."""
-    keys: dict[str, Any] = {"server_id": report.server, "source_host": host, "source_copy": report.copy, "open": 1}
-    return await rows.fetch(tx, cell.migrations, **keys) is not None
+    copy = report.copy
+    found = await rows.fetch(tx, cell.migrations, server_id=report.server, source_host=host, source_copy=copy, open=1)
+    return found is not None
 
 
 async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> None:

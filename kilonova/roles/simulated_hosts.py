@@ -55,8 +55,8 @@ def make_room(
     def make_agent(host: str, bus: Bus) -> Agent:
         elsewhere = peers(bus) if peers is not None else None
         driver = SimulatedDriver(hardware, host, elsewhere, offer, BusVolumes(bus))
-        doors: dict[str, Any] = {"uploads": make_uploads(bus), "consoles": consoles}
-        world = make_world(bus, driver=driver, memory=SimulatedMemory(hardware, host), **doors)
+        memory, uploads = SimulatedMemory(hardware, host), make_uploads(bus)
+        world = make_world(bus, driver=driver, memory=memory, uploads=uploads, consoles=consoles)
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
         cell = settings.compute.cell or simulated_cell(settings, host)
         return Agent(world, host, REGISTRY, report_interval=interval, storage=storage, cell=cell)

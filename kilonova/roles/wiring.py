@@ -37,15 +37,12 @@ def make_world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:
     from kilonova.world import World
 
     clock, ids = SystemClock(), Uuids()
-    services: dict[str, Any] = {}
+    world = World(clock=clock, ids=ids, random=random.Random(), bus=bus, stores=stores, **parts)
     if stores is not None:
-        services = {
-            "network": Networks(
-                stores.control, clock, ids, wakeups=Wakeups(stores.control, bus, clock, stores.bus_prefix)
-            ),
-            "image": ServerImages(stores.control, clock),
-        }
-    return World(clock=clock, ids=ids, random=random.Random(), bus=bus, stores=stores, **services, **parts)
+        wakeups = Wakeups(stores.control, bus, clock, stores.bus_prefix)
+        world.network = Networks(stores.control, clock, ids, wakeups=wakeups)
+        world.image = ServerImages(stores.control, clock)
+    return world
 
 
 def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") -> Engine:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 import numpy as np
@@ -228,7 +228,15 @@ def _unclaimed(field: Field, hosts: Sequence[int]) -> dict[str, int]:
     return {name: counts[name] for name in names if counts[name]}
 
 
-def _unknown(field: Field, matrix: Matrix) -> dict[str, Any]:
+class UnknownHosts(TypedDict):
+    """Fields of the decision."""
+
+    unknown: int
+    unheard: tuple[str, ...]
+    away: tuple[str, ...]
+
+
+def _unknown(field: Field, matrix: Matrix) -> UnknownHosts:
     places: Ints = np.flatnonzero(matrix.may_fit & ~matrix.fits)
     in_dark = [at for at in places.tolist() if field.lit is not None and not field.lit[at]]
     unheard = [field.names[at] for at in places.tolist() if field.lit is None or field.lit[at]]

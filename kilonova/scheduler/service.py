@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import msgspec
 from sqlalchemy import select
@@ -20,7 +20,7 @@ from kilonova.placement.snapshot import PlacementSnapshot, snapshot_of
 from kilonova.scheduler.host_cache import HostCache
 from kilonova.scheduler.hosts import Hosts
 from kilonova.scheduler.in_place import image_needs
-from kilonova.scheduler.planner import Planner, ServerPlacement, in_order, scope_of
+from kilonova.scheduler.planner import Planner, Scope, ServerPlacement, in_order, scope_of
 from kilonova.scheduler.promises import Promise, Promises, counted, joined
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.select import Selector, select_many
@@ -41,6 +41,24 @@ _MAPPED = Sql(select(host_mappings))
 class CellNames(NamedTuple):
     all: Sequence[str]
     away: Collection[str]  # those that do not answer
+
+
+class PlanScope(TypedDict):
+    """Arguments of a planner."""
+
+    cells: Collection[str] | None
+    away: Collection[str]
+    around: Mapping[Scope, Surroundings]
+    at_once: int
+
+
+class ChoiceScope(TypedDict):
+    """Arguments of `Selector.select` and `select_many`."""
+
+    cells: Collection[str]
+    away: Collection[str]
+    around: Surroundings
+    alternates: int
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -128,7 +146,7 @@ class Scheduler:
         if _need_hardware(requests):
             hosts.devices = hosts.hardware.free_devices(hosts.names)
         away |= {cell for one in around.values() for cell in one.away}
-        where: dict[str, Any] = {"cells": cells, "away": away, "around": around, "at_once": at_once}
+        where: PlanScope = {"cells": cells, "away": away, "around": around, "at_once": at_once}
         snapshot, hosts = self._snapshot.copied(), hosts.copied()
         hosts.open(opened, snapshot)
         ordered = in_order(requests, ranks)
@@ -143,7 +161,7 @@ class Scheduler:
         snapshot: PlacementSnapshot,
         hosts: Hosts,
         promises: Sequence[Promise],
-        where: dict[str, Any],
+        where: PlanScope,
     ) -> list[ServerPlacement]:
         planner = Planner(self._selector, snapshot, hosts, self._random, **where, promises=promises)
         seats = []
@@ -212,7 +230,7 @@ class Scheduler:
         if _need_hardware(requests):
             hosts.devices = hosts.hardware.free_devices(hosts.names)
         parts = (self._snapshot, hosts)
-        where: dict[str, Any] = {"cells": cells.all, "away": cells.away, "around": around, "alternates": alternates}
+        where: ChoiceScope = {"cells": cells.all, "away": cells.away, "around": around, "alternates": alternates}
         if len(requests) == 1:
             return [self._selector.select(*parts, requests[0], self._random, **where)]
         decisions = select_many(self._selector, *parts, requests, self._random, **where)

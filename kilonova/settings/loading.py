@@ -22,7 +22,7 @@ def load(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Se
     file = config
     if file is None and data is not None and (data / FILE_NAME).is_file():
         file = data / FILE_NAME
-    values: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, object]] = {}
     if file is not None:
         for section, options in _read(file).items():
             _take_section(values, section, options, str(file))
@@ -54,7 +54,7 @@ def _need(given: object, option: str, what: str) -> None:
         raise bad_configuration(f"{option} is not set; this role needs {what}")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
@@ -65,7 +65,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise bad_configuration(f"the configuration {path} is not valid TOML: {error}") from error
 
 
-def _take_section(values: dict[str, dict[str, Any]], section: str, options: Any, source: str) -> None:
+def _take_section(values: dict[str, dict[str, object]], section: str, options: Any, source: str) -> None:
     if not isinstance(options, dict):
         raise bad_configuration(f"{source}: {section} is outside of any section; sections are {_named(SECTIONS)}")
     for option, value in options.items():
@@ -73,7 +73,7 @@ def _take_section(values: dict[str, dict[str, Any]], section: str, options: Any,
         values.setdefault(section, {})[option] = _typed(section, option, value, source, strict=True)
 
 
-def _take_override(values: dict[str, dict[str, Any]], override: str) -> None:
+def _take_override(values: dict[str, dict[str, object]], override: str) -> None:
     """`section.option=value`; the addresses of databases one by one, as `database.cells.cell1=…`."""
     name, equals, value = override.partition("=")
     section, _, rest = name.partition(".")
@@ -85,7 +85,8 @@ def _take_override(values: dict[str, dict[str, Any]], override: str) -> None:
     if not key:
         chosen[option] = _typed(section, option, value, "--set", strict=False)
     elif option in ("cells", "spare"):
-        chosen[option] = {**chosen.get(option, {}), key: value}
+        before = chosen.get(option)
+        chosen[option] = {**(before if isinstance(before, dict) else {}), key: value}
     else:
         raise bad_configuration(f"--set: [{section}] {option} has no key {key}")
 

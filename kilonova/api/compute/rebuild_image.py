@@ -34,7 +34,13 @@ async def image_for(call: Call, record: ServerRecord, image_id: str, *, reimages
     """`reimages`: as from 2.93 on."""
     image, root = await find_image(call.requester, image_id), root_volume(record)
     check_same_hardware(record.flavor, image)
-    params = {"image": image.id, **image_details(image)}
+    details = image_details(image)
+    params: dict[str, Json] = {
+        "image": image.id,
+        "image_properties": details["image_properties"],
+        "image_format": details["image_format"],
+        "image_marker": details["image_marker"],
+    }
     if root is None:
         check_fit(call.requester, record.flavor, image)
         return RebuildImage("rebuild", params)

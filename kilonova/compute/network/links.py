@@ -4,12 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from kilonova.compute.network.layout import Layout, Link, Namespace
 from kilonova.compute.network.names import TAP, is_ours
 
-Shown = Mapping[str, Any]  # one entry of what ip prints as JSON
+
+class LinkData(TypedDict, total=False):
+    id: int
+    local: str
+    isolated: bool
+
+
+class LinkInfo(TypedDict, total=False):
+    info_kind: str
+    info_data: LinkData
+    info_slave_data: LinkData
+
+
+class ShownAddress(TypedDict):
+    family: str
+    local: str
+    prefixlen: int
+
+
+class Shown(TypedDict, total=False):
+    """One entry of what ip and bridge print as JSON: a link, a namespace, a route, a neighbour."""
+
+    name: str
+    ifname: str
+    linkinfo: LinkInfo
+    mtu: int
+    master: str
+    flags: list[str]
+    ifalias: str
+    addr_info: list[ShownAddress]
+    mac: str
+    dst: str
+    protocol: str
+    dev: str
+    lladdr: str
+
+
 TUNNEL_PORT = 4789
 EVERYBODY = "00:00:00:00:00:00"
 # A bridge asks for connection tracking itself: the machine's other bridges stay as they are.

@@ -9,8 +9,9 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from kilonova.compute.network.links import Shown
 from kilonova.domain.errors import Failed
 
 SECONDS = 30.0
@@ -69,10 +70,10 @@ class Programs:
             raise Failed(PROGRAM_FAILED, f"{' '.join(command[:3])}: {'; '.join(lines[:4])}")
         return out.decode(errors="replace")
 
-    async def shown(self, *command: str) -> list[dict[str, Any]]:
+    async def shown(self, *command: str) -> list[Shown]:
         """Return a program's JSON output; ip prints nothing instead of an empty list."""
         text = await self.run(*command)
-        rows: list[dict[str, Any]] = json.loads(text) if text.strip() else []
+        rows: list[Shown] = json.loads(text) if text.strip() else []
         return rows
 
     async def batch(self, program: str, lines: Sequence[str], *options: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import Flavor
@@ -23,7 +23,13 @@ async def find_image(requester: Requester, image_id: str) -> Image:
     return image
 
 
-def image_details(image: Image) -> dict[str, Any]:
+class ImageDetails(TypedDict, total=False):
+    image_properties: dict[str, str]
+    image_format: str
+    image_marker: str
+
+
+def image_details(image: Image) -> ImageDetails:
     """Return the details of the image that its server keeps (domain/details.py)."""
     return {
         "image_properties": dict(image.properties),

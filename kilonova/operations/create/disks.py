@@ -6,8 +6,6 @@ out by a server in ERROR.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kilonova.domain.errors import Refused
@@ -146,7 +144,7 @@ def _wanted(device: Device, taken: set[str]) -> WantedVolume:
     source = device["source_type"]
     name = ROOT if is_root(device) else device.get("device_name") or free_device(taken, ROOT)
     taken.add(name)
-    named: dict[str, Any] = {} if source == "blank" else {f"{source}_id": device["uuid"]}
+    named: dict[str, str] = {} if source == "blank" else {f"{source}_id": device["uuid"]}
     return WantedVolume(
         **named,
         size=_size(device) if source != "volume" else None,

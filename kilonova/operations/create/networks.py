@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
@@ -14,7 +14,8 @@ from kilonova.records.kinds import owner_of
 ATTACH_NETWORK = "os_compute_api:servers:create:attach_network"
 ATTACH_EXTERNAL = "network:attach_external_network"
 CHOOSE_ADDRESS = "create_port:fixed_ips:ip_address"
-NetworkRequest = Literal["auto", "none"] | Sequence[dict[str, Any]] | None
+RequestedPort = Mapping[str, str | None]  # an entry of `networks`
+NetworkRequest = Literal["auto", "none"] | Sequence[RequestedPort] | None
 
 
 async def networks_for(requester: Requester, given: NetworkRequest, count: int) -> list[WantedPort]:
@@ -38,16 +39,18 @@ async def networks_for(requester: Requester, given: NetworkRequest, count: int) 
     return await networks.choose(requester.caller, wanted, external=requester.allows(ATTACH_EXTERNAL))
 
 
-def _wanted(port: dict[str, Any]) -> WantedPort:
-    if port.get("port"):
+def _wanted(port: RequestedPort) -> WantedPort:
+    tag = port.get("tag") or ""
+    if port_id := port.get("port"):
         if port.get("fixed_ip"):
-            raise Refused(400, f"Specified Fixed IP '{port['fixed_ip']}' cannot be used with port '{port['port']}'")
-        return WantedPort(port_id=port["port"], tag=port.get("tag", ""))
-    if not port.get("uuid"):
+            raise Refused(400, f"Specified Fixed IP '{port['fixed_ip']}' cannot be used with port '{port_id}'")
+        return WantedPort(port_id=port_id, tag=tag)
+    network_id = port.get("uuid")
+    if not network_id:
         raise Refused(400, "Bad network format: missing 'uuid'")
-    if not re.fullmatch(r"[0-9a-fA-F-]{32,36}", port["uuid"]):
-        raise Refused(400, f"Bad networks format: network uuid is not in proper format ({port['uuid'][:40]})")
-    return WantedPort(network_id=port["uuid"], fixed_ip=port.get("fixed_ip", ""), tag=port.get("tag", ""))
+    if not re.fullmatch(r"[0-9a-fA-F-]{32,36}", network_id):
+        raise Refused(400, f"Bad networks format: network uuid is not in proper format ({network_id[:40]})")
+    return WantedPort(network_id=network_id, fixed_ip=port.get("fixed_ip") or "", tag=tag)
 
 
 async def _guard_address(requester: Requester, network_id: str) -> None:

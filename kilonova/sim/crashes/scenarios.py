@@ -12,6 +12,7 @@ from kilonova.compute.drivers.simulated.changes import switch_guest
 from kilonova.domain.details import Details
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.failure_watch import WatchRules
+from kilonova.domain.json import JsonObject
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import WantedVolume
 from kilonova.engine.abandon import abandon
@@ -319,7 +320,7 @@ def _ask_for_hosts(cloud: SimCloud, kind: str, hosts: list[str]) -> None:
     cloud.ask(lambda engine: ask_for_hosts(engine, kind, hosts, cause, None, Bulk())).add_done_callback(_no_matter)
 
 
-def _ask(cloud: SimCloud, kind: str, params: dict[str, Any]) -> None:
+def _ask(cloud: SimCloud, kind: str, params: JsonObject) -> None:
     ask = Ask(kind=kind, server_id=SERVER, cause=cloud.cause(), params=params)
     cloud.ask(lambda engine: submit(engine, ask)).add_done_callback(_no_matter)
 

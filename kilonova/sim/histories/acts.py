@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
@@ -109,6 +109,25 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group: str = ""  # a new server joins
 
 
+class Target(TypedDict, total=False):
+    """At whom an act is aimed, and how; fields of the act."""
+
+    who: str
+    number: int
+    word: str
+    seconds: float
+
+
+class Wishes(TypedDict, total=False):
+    """Of new servers, or the volume that is meant; fields of the act."""
+
+    ports: int
+    given: bool
+    volumes: tuple[str, ...]
+    group: str
+    number: int
+
+
 class WatchShape(msgspec.Struct, frozen=True, kw_only=True):
     """A failure watch that acts, and its fence command."""
 
@@ -191,7 +210,7 @@ def _with_wishes(source: random.Random, act: Act) -> Act:
     """What new servers want, and which volume is meant, should it come to that."""
     if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush", "refusal"):
         return act
-    wishes: dict[str, Any] = {
+    wishes: Wishes = {
         "ports": source.choice(PORTS),
         "given": source.random() < 0.2,
         "volumes": source.choice(VOLUMES),
@@ -229,7 +248,7 @@ def _act(
     return Act(after=after, do=do, **_strike(source, do, roles, cells))
 
 
-def _said(source: random.Random, do: str, roles: list[str]) -> dict[str, Any]:
+def _said(source: random.Random, do: str, roles: list[str]) -> Target:
     """What a request names besides its server."""
     if do == "evacuate":
         return {"who": source.choice(("", *_hosts(roles))), "word": source.choice(EVACUATIONS)}
@@ -240,7 +259,7 @@ def _hosts(roles: list[str]) -> list[str]:
     return [role for role in roles if role.startswith("host")]
 
 
-def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dict[str, Any]:
+def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> Target:
     """At whom, and how."""
     hosts = _hosts(roles)
     if do in WATCHED and not NEMESES[do] and do != "drain":
@@ -249,8 +268,8 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
         seconds = source.choice(STALLS) if do == "stall" else 0.0
         return {"who": source.choice(roles), "number": source.randint(1, 60), "seconds": seconds}
     if do == "drain":
-        ends = {"word": source.choice(DRAINS), "seconds": source.choice(DRAINED_FOR)}
-        return {"who": source.choice(hosts), "number": source.randint(0, 1), **ends}
+        word, seconds = source.choice(DRAINS), source.choice(DRAINED_FOR)
+        return {"who": source.choice(hosts), "number": source.randint(0, 1), "word": word, "seconds": seconds}
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
         return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}"}
@@ -284,7 +303,7 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> dic
     return {"who": source.choice(hosts), "word": source.choice(("off", "on"))}
 
 
-def _strike_watched(source: random.Random, do: str, hosts: list[str]) -> dict[str, Any]:
+def _strike_watched(source: random.Random, do: str, hosts: list[str]) -> Target:
     host, how = source.choice(hosts), source.choice(SILENT_BY)
     if do == "silence":
         return {"who": host, "word": how, "seconds": source.choice(SILENT_FOR)}

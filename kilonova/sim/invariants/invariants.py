@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kilonova.domain.driver import INSTEAD
-from kilonova.domain.owned import left_by, may_hold, owned_by
+from kilonova.domain.owned import Owned, left_by, may_hold, owned_by
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, SOFT_DELETED, STOPPED, from_json
 from kilonova.sim.invariants import closed_hosts, groups, hardware_claims, images, ports, quotas, volumes
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import Records, read_records
+from kilonova.world import Row
 
 HAS_A_GUEST = (ACTIVE, STOPPED, RESIZED, SOFT_DELETED)
 IS_OFF = (STOPPED, SOFT_DELETED)
@@ -89,7 +89,7 @@ def refused_blindly(records: Records) -> list[str]:
     return found
 
 
-def _live(records: Records) -> dict[tuple[str, str], dict[str, Any]]:
+def _live(records: Records) -> dict[tuple[str, str], Row]:
     return {(op["database"], op["id"]): op for op in records.table("operations") if op["live"]}
 
 
@@ -121,7 +121,7 @@ def _books(records: Records) -> Iterator[str]:
     for imbalance in records.imbalances:
         yield f"the books do not balance: {imbalance}"
     busy = _busy_servers(records)
-    expected: dict[str, Any] = {}
+    expected: Owned = {}
     skipped: set[str] = set(busy)
     for server in records.table("servers"):
         migrations = [m for m in records.table("migrations") if m["server_id"] == server["id"]]
@@ -171,7 +171,7 @@ def _disks(records: Records, cloud: SimCloud) -> Iterator[str]:
             yield f"server {server['id']} ({server['vm_state']}): no complete copy of its disk exists"
 
 
-def _has_no_room(op: dict[str, Any]) -> bool:
+def _has_no_room(op: Row) -> bool:
     return bool(op["kind"] == "rebuild" and from_json(op["facts"], {}).get("room") == INSTEAD)
 
 

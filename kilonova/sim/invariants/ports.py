@@ -10,6 +10,7 @@ import msgspec
 
 from kilonova.domain.server import from_json
 from kilonova.sim.lab.records import Records
+from kilonova.world import Row
 
 
 def at_any_time(records: Records) -> Iterator[str]:
@@ -34,7 +35,7 @@ def at_rest(records: Records) -> Iterator[str]:
         yield from _of_server(records, server, networks.get(server["id"], []))
 
 
-def _free(port: dict[str, Any]) -> Iterator[str]:
+def _free(port: Row) -> Iterator[str]:
     """One that was given back is as it was."""
     if port["made_here"]:
         yield f"port {_name(port)} was made for a server and is left"
@@ -42,7 +43,7 @@ def _free(port: dict[str, Any]) -> Iterator[str]:
         yield f"port {_name(port)} is of nobody, but bound to {port['host'] or 'no host'}, slot {port['slot']}"
 
 
-def _of_server(records: Records, server: dict[str, Any], asked: list[Any]) -> Iterator[str]:
+def _of_server(records: Records, server: Row, asked: list[Any]) -> Iterator[str]:
     """All that it asked for, or none when it has no host; bound there; and its record says so."""
     vifs = records.vifs.get(server["id"], [])
     wanted = len(asked) if server["host"] else 0
@@ -77,5 +78,5 @@ def _size(pools: list[dict[str, str]]) -> int:
     return sum(int(pool["end"].rpartition(".")[2]) - int(pool["start"].rpartition(".")[2]) + 1 for pool in pools)
 
 
-def _name(port: dict[str, Any]) -> str:
+def _name(port: Row) -> str:
     return str(port["name"] or port["id"])

@@ -3,12 +3,13 @@ What clients attach by themselves binds nobody."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
+from kilonova.domain.json import JsonObject, as_list, as_object
 from kilonova.domain.server import from_json
 from kilonova.domain.volume import server_volumes
 from kilonova.sim.lab.records import Records
+from kilonova.world import Row
 
 
 def at_any_time(records: Records) -> Iterator[str]:
@@ -27,7 +28,7 @@ def at_any_time(records: Records) -> Iterator[str]:
     yield from _shared(records)
 
 
-def _computes(records: Records) -> list[dict[str, Any]]:
+def _computes(records: Records) -> list[Row]:
     return [one for one in records.table("volume_attachments") if one["turn"] > 0]
 
 
@@ -71,13 +72,14 @@ def at_rest(records: Records) -> Iterator[str]:
             yield f"volume {name} was to go with {volume['made_for']}, which is gone"
 
 
-def _goes(volume: dict[str, Any], asked: dict[str, dict[str, Any]]) -> bool:
+def _goes(volume: Row, asked: Mapping[str, JsonObject]) -> bool:
     """With the server that it was made for, as its create said."""
-    wanted = asked.get(volume["made_for"], {}).get("volumes", [])
-    return bool(volume["goes_with_server"] or (wanted and wanted[volume["made_slot"]].get("delete_on_termination")))
+    wanted = as_list(asked.get(volume["made_for"], {}).get("volumes"))
+    told = as_object(wanted[volume["made_slot"]]) if wanted else {}
+    return bool(volume["goes_with_server"] or told.get("delete_on_termination"))
 
 
-def _whole(one: dict[str, Any], server: dict[str, Any]) -> Iterator[str]:
+def _whole(one: Row, server: Row) -> Iterator[str]:
     """The guest has it, where the guest may run."""
     if one["status"] != "attached":
         yield f"attachment {one['id']} of server {server['id']} is only {one['status']}"

@@ -16,6 +16,7 @@ from kilonova.sim.histories.watch import FenceAttempt, FenceCommand
 from kilonova.sim.invariants.living_hosts import LOOK_EVERY, LivingHosts
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import Records
+from kilonova.world import Row
 
 SLACK = 1.0  # seconds between a decision and its record
 _RECORD = "SELECT * FROM host_failures WHERE host = ? AND open = 1"
@@ -106,18 +107,18 @@ class WatchPromises:
                 if _is_automatic(row) and late > TAKEN_FOR + SLACK:
                     yield f"operation {row['id']} began {late:.0f} s after the watch was disarmed"
 
-    def _in_cells(self, statement: str, *given: Any) -> list[dict[str, Any]]:
+    def _in_cells(self, statement: str, *given: Any) -> list[Row]:
         cells = [name for name in self.cloud.databases if name.startswith("cell")]
         return [row for name in cells for row in self._read(name, statement, *given)]
 
-    def _read(self, database: str, statement: str, *given: Any) -> list[dict[str, Any]]:
+    def _read(self, database: str, statement: str, *given: Any) -> list[Row]:
         path = self.cloud.directory / f"{database}.db"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(statement, given)]
 
 
-def _is_automatic(operation: dict[str, Any]) -> bool:
+def _is_automatic(operation: Row) -> bool:
     return bool(from_json(operation["cause"], {}).get("through") == "ha")
 
 

@@ -78,10 +78,10 @@ class VirtualStore:
         self._store.drop()
 
 
-def on_postgres(urls: Mapping[str, str]) -> Callable[[SimLoop], dict[str, Any]]:
+def on_postgres(urls: Mapping[str, str]) -> Callable[[SimLoop], dict[str, VirtualStore]]:
     """For SimCloud(open_databases=…): each simulated process gets connections of its own."""
 
-    def open_databases(loop: SimLoop) -> dict[str, Any]:
+    def open_databases(loop: SimLoop) -> dict[str, VirtualStore]:
         clock = SimClock(loop)
 
         def count(step: int) -> None:

@@ -62,7 +62,7 @@ PLACEMENT = (
 _ALL = {table.name: Sql(select(table)) for table in {t.name: t for t in (*CELL, *CONTROL, *PLACEMENT)}.values()}
 _ONE_LIVE = Sql(select(journal.operations.c.id).where(journal.operations.c.live == 1).limit(1))
 
-Rows = list[dict[str, Any]]
+Rows = list[Row]
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Records:
         """Servers of which an abandoned step left something that nobody has settled (law 17)."""
         return {row["server_id"] for row in self.table("findings") if row["open"]}
 
-    def server(self, server_id: str) -> dict[str, Any] | None:
+    def server(self, server_id: str) -> Row | None:
         return next((row for row in self.table("servers") if row["id"] == server_id), None)
 
 
@@ -130,7 +130,7 @@ def _tables(tables: tuple[Table, ...]) -> Any:
     return body
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: Row) -> Row:
     return {key: row[key] for key in row.keys()}  # noqa: SIM118 - not a dict
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,9 @@ class Story:
     path: Path
     prose: str
     script: list[Lined]
-    then: dict[str, Any]
+    then: Mapping[str, object]
     log: list[str]
-    cluster: dict[str, Any] = field(default_factory=dict)
+    cluster: Lined = field(default_factory=Lined)
     matrix: dict[str, list[Any]] = field(default_factory=dict)
     shows: str = ""  # "outcomes": only what became of operations is in the log; always so with a matrix
 
@@ -66,7 +66,7 @@ class Story:
         line = getattr(entry, "line", 0)
         return f"{self.path}:{line}" if line else str(self.path)
 
-    def variants(self) -> Iterator[dict[str, Any]]:
+    def variants(self) -> Iterator[dict[str, object]]:
         """One choice of values for the matrix's names after the other; a single empty one without a matrix."""
         for values in itertools.product(*self.matrix.values()):
             yield dict(zip(self.matrix, values, strict=True))
@@ -93,13 +93,13 @@ def load(path: Path) -> Story:
         script=document["script"],
         then=document["then"],
         log=(document.get("log") or "").splitlines(),
-        cluster=document.get("cluster") or {},
+        cluster=document.get("cluster") or Lined(),
         matrix=document.get("matrix") or {},
         shows=document.get("shows", OUTCOMES if document.get("matrix") else ""),
     )
 
 
-def fill_in(part: Any, values: dict[str, Any]) -> Any:
+def fill_in(part: Any, values: Mapping[str, object]) -> Any:
     """`$name` becomes the value of the variant at hand, in keys as well."""
     if isinstance(part, dict):
         filled = Lined({fill_in(key, values): fill_in(value, values) for key, value in part.items()})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import JsonObject
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
@@ -43,14 +44,18 @@ class ImageRequests:
     player: StoryPlayer
     cloud: StoryCloud
 
-    def _rebuild_from(self, server: str, image_id: str, asked: dict[str, Any]) -> PendingResponse:
+    def _rebuild_from(self, server: str, image_id: str, asked: JsonObject) -> PendingResponse:
         server_id, cause = self.player.names.server_id(server), self.cloud.cause()
 
         async def ask(engine: Engine) -> Accepted:
             image = await engine.world.db.control.read(lambda tx: fetch_image(tx, image_id))
             if image is None or image.status != ACTIVE:
                 raise Refused("image_not_active", f"image {image_id} is not active")
-            about = {"image": image.id, "image_properties": image.properties, "image_marker": image.marker or ""}
+            about: JsonObject = {
+                "image": image.id,
+                "image_properties": image.properties,
+                "image_marker": image.marker or "",
+            }
             given = {key: value for key, value in {**asked, **about}.items() if value is not None}
             return await submit(engine, Ask(kind="rebuild", server_id=server_id, cause=cause, params=given))
 

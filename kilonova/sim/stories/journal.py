@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypedDict, TypeVar
 
-RowDict = dict[str, Any]
+from kilonova.world import Row
 
 STEPS = (
     "operation_id, ordinal, name, way, place, server_id, state, attempt, worker, not_before, created_at, taken_at, "
@@ -19,34 +20,73 @@ OPERATIONS = (
 )
 
 
+class StepRow(TypedDict):
+    number: int
+    operation_id: str
+    ordinal: int
+    name: str
+    way: str
+    place: str
+    server_id: str | None
+    state: str
+    attempt: int
+    worker: str | None
+    not_before: float
+    created_at: float
+    taken_at: float | None
+    result: str | None
+    error: str | None
+    open: int
+
+
+class OperationRow(TypedDict):
+    number: int
+    id: str
+    kind: str
+    server_id: str | None
+    state: str
+    ordinal: int
+    waiting_for: str | None
+    error: str | None
+    superseded_by: str | None
+    live: int
+    migration: str | None
+    servers: str | None
+
+
+R = TypeVar("R", StepRow, OperationRow)
+
+
 @dataclass(frozen=True)
-class Changed:
-    row: RowDict
-    before: RowDict | None  # None: it is new
+class Changed(Generic[R]):
+    row: R
+    before: R | None  # None: it is new
 
 
 @dataclass
-class Tail:
+class Tail(Generic[R]):
     """A table that grows. Rows that have ended do not change any more: only new ones and open ones are read."""
 
+    form: Callable[..., R]
     table: str
     columns: str
     is_open: str  # the column that tells
     last: int = 0
     open: dict[int, tuple[Any, ...]] = field(default_factory=dict)
 
-    def read(self, connection: sqlite3.Connection) -> list[Changed]:
+    def read(self, connection: sqlite3.Connection) -> list[Changed[R]]:
         which = ",".join(map(str, self.open))
         sql = f"SELECT rowid AS number, {self.columns} FROM {self.table} WHERE rowid > ? OR rowid IN ({which})"
         cursor = connection.execute(f"{sql} ORDER BY rowid", (self.last,))
         names = [column[0] for column in cursor.description]
-        changed = []
+        changed: list[Changed[R]] = []
         for row in cursor.fetchall():
             before = self.open.get(row[0])
             if row == before:
                 continue
             told = dict(zip(names, row, strict=True))
-            changed.append(Changed(told, dict(zip(names, before, strict=True)) if before else None))
+            was = self.form(**dict(zip(names, before, strict=True))) if before else None
+            changed.append(Changed(self.form(**told), was))
             self.last = max(self.last, row[0])
             if told[self.is_open]:
                 self.open[row[0]] = row
@@ -59,28 +99,28 @@ class JournalReader:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self._connection = sqlite3.connect(path, isolation_level=None)
-        self._steps = Tail("steps", STEPS, "open")
-        self._operations = Tail("operations", OPERATIONS, "live")
+        self._steps = Tail(StepRow, "steps", STEPS, "open")
+        self._operations = Tail(OperationRow, "operations", OPERATIONS, "live")
 
     def close(self) -> None:
         self._connection.close()
 
-    def changed_steps(self) -> list[Changed]:
+    def changed_steps(self) -> list[Changed[StepRow]]:
         return self._steps.read(self._connection)
 
-    def changed_operations(self) -> list[Changed]:
+    def changed_operations(self) -> list[Changed[OperationRow]]:
         return self._operations.read(self._connection)
 
-    def rows(self, table: str, order: str) -> list[RowDict]:
+    def rows(self, table: str, order: str) -> list[Row]:
         return self._all(f"SELECT * FROM {table} ORDER BY {order}")
 
-    def server(self, server_id: str) -> RowDict | None:
+    def server(self, server_id: str) -> Row | None:
         return next(iter(self._all("SELECT * FROM servers WHERE id = ?", server_id)), None)
 
-    def operation(self, operation_id: str) -> RowDict | None:
+    def operation(self, operation_id: str) -> Row | None:
         return next(iter(self._all("SELECT * FROM operations WHERE id = ?", operation_id)), None)
 
-    def _all(self, sql: str, *values: Any) -> list[RowDict]:
+    def _all(self, sql: str, *values: Any) -> list[Row]:
         cursor = self._connection.execute(sql, values)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,11 @@ class Cue:
 
 
 class StoryPlayer:
-    def __init__(self, story: Story, values: dict[str, Any]) -> None:
+    def __init__(self, story: Story, values: Mapping[str, object]) -> None:
         self.story = story
         self.script: list[Lined] = fill_in(story.script, values)
-        self.then: dict[str, Any] = fill_in(story.then, values)
-        cluster = dict(fill_in(story.cluster, values))
+        self.then: Mapping[str, object] = fill_in(story.then, values)
+        cluster = Lined(fill_in(story.cluster, values))
         self.flavors = {**FLAVORS, **{name: flavor(name, *size) for name, size in cluster.pop("flavors", {}).items()}}
         self.cloud = StoryCloud(_shape(story, cluster), story.name)
         self.names = Names()
@@ -126,7 +126,7 @@ class StoryPlayer:
         answers = self.begin(entry)
         self.run_until(lambda: all(answer.coming.done() for answer in answers), PATIENCE, "an answer of the api")
 
-    def begin(self, entry: dict[str, Any]) -> list[PendingResponse]:
+    def begin(self, entry: Mapping[str, object]) -> list[PendingResponse]:
         """Do one step; answers that are still to come are judged later."""
         ((verb, what),) = entry.items()
         if verb not in QUIET:
@@ -252,7 +252,7 @@ def told(what: Any) -> str:
     return " ".join(words)
 
 
-def _shape(story: Story, cluster: dict[str, Any]) -> CloudShape:
+def _shape(story: Story, cluster: Lined) -> CloudShape:
     try:
         limits = msgspec.convert(cluster.pop("limits", {}), Limits, strict=False)
         machine = msgspec.convert(cluster.pop("machine", {}), MachineSpec, strict=False)

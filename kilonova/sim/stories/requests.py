@@ -10,7 +10,7 @@ import msgspec
 from kilonova.audit.run import audit as audited
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Failed, Refused
-from kilonova.domain.json import JsonObject
+from kilonova.domain.json import Json, JsonObject, as_object
 from kilonova.domain.network import WantedPort
 from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Accepted, Ask
@@ -28,9 +28,11 @@ from kilonova.quota.check import set_limit
 from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.sim.lab.stock import OWNER, put_group
 from kilonova.sim.stories.contents import NO_CONTENTS, StoryContents, contents_of
+from kilonova.sim.stories.file import Lined
 from kilonova.sim.stories.images import ImageRequests, must_work
 from kilonova.sim.stories.images import PendingResponse as PendingResponse
 from kilonova.sim.stories.images import either as either
+from kilonova.sim.stories.journal import OperationRow
 from kilonova.world import Tx
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class Requests(ImageRequests):
         volumes: Sequence[str] = (),
         boots: str = "",
         together: bool = False,
-        contents: dict[str, Any] | None = None,
+        contents: JsonObject | None = None,
     ) -> list[PendingResponse]:
         """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
         ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins. `boots`: the
@@ -180,7 +182,7 @@ class Requests(ImageRequests):
     ) -> PendingResponse:
         """The words of the older and newer forms of the request are the API's to know; here they are said as such."""
         words = {"shared": shared, "stopped": stopped, "forced": forced}
-        said: dict[str, Any] = {name: either(word, "true", "false") for name, word in words.items() if word}
+        said = {name: either(word, "true", "false") for name, word in words.items() if word}
         return self._submit("evacuate", server, host=host, contents=StoryContents(password=password), **said)
 
     def stop(self, server: str) -> PendingResponse:
@@ -201,14 +203,14 @@ class Requests(ImageRequests):
         key: str | None = None,
         metadata: dict[str, str] | None = None,
         preserve: str = "false",
-        contents: dict[str, Any] | None = None,
+        contents: JsonObject | None = None,
     ) -> PendingResponse:
         """`image`: any name, or that of a snapshot. `properties`: of the image, as name=value. `preserve`: its
         ephemeral disks keep their content. The rest is what the owner says of the server besides."""
         given = {"key_name": key, "metadata": metadata}
         details = {about: value for about, value in given.items() if value is not None}
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
-        asked: dict[str, Any] = {"image": image, "image_properties": about_image, "name": name, "details": details}
+        asked: dict[str, Json] = {"image": image, "image_properties": about_image, "name": name, "details": details}
         if either(preserve, "true", "false"):
             asked["preserve_ephemeral"] = True
         if image in self.player.snapshots:
@@ -218,12 +220,8 @@ class Requests(ImageRequests):
     def rebuild_volume(self, server: str, image: str, reimage: str, properties: Sequence[str] = ()) -> PendingResponse:
         """Of a server that boots from a volume. `reimage`: as from 2.93 on."""
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
-        asked: dict[str, Any] = {
-            "image": image,
-            "image_properties": about_image,
-            "reimage": either(reimage, "true", "false"),
-        }
-        return self._submit("rebuild_volume", server, **asked)
+        new = either(reimage, "true", "false")
+        return self._submit("rebuild_volume", server, image=image, image_properties=about_image, reimage=new)
 
     def attach(self, server: str, volume: str, delete_on_termination: str = "false") -> PendingResponse:
         """`volume1` is the first of those that lie there."""
@@ -300,13 +298,13 @@ class Requests(ImageRequests):
         return self._ask(lambda engine: cancel(engine, engine.world.db.cell(cell), operation_id, "admin"))
 
     def _submit(
-        self, kind: str, server: str, *, contents: StoryContents = NO_CONTENTS, **params: Any
+        self, kind: str, server: str, *, contents: StoryContents = NO_CONTENTS, **params: Json
     ) -> PendingResponse:
         given = {key: value for key, value in params.items() if value is not None}
         server_id, cause = self.player.names.server_id(server), self.cloud.cause()
 
         async def ask(engine: Engine) -> Accepted:
-            details = {**given.get("details", {}), **contents.details(engine.seal)}
+            details = {**as_object(given.get("details")), **contents.details(engine.seal)}
             params = {**given, "details": details} if details else given
             request = Ask(kind=kind, server_id=server_id, cause=cause, params=params, secrets=contents.secrets)
             return await submit(engine, request)
@@ -344,7 +342,7 @@ class Requests(ImageRequests):
             raise ValueError(f"{server} has no live operation")
         return live[-1]
 
-    def _is_of(self, row: dict[str, Any], server: str) -> bool:
+    def _is_of(self, row: OperationRow, server: str) -> bool:
         """Its own, or that of several at once."""
         server_id = self.player.names.server_id(server)
         return bool(row["server_id"] == server_id or server_id in (row["servers"] or ""))
@@ -378,7 +376,7 @@ class Requests(ImageRequests):
 
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=False), judge)
 
-    def expect_refused(self, do: dict[str, Any], code: str, says: str = "") -> list[PendingResponse]:
+    def expect_refused(self, do: Lined, code: str, says: str = "") -> list[PendingResponse]:
         """Nothing happens, and the code and words say why."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
@@ -392,5 +390,5 @@ class Requests(ImageRequests):
             answer.judge = judge
         return answers
 
-    def parallel(self, *entries: dict[str, Any]) -> list[PendingResponse]:
+    def parallel(self, *entries: Lined) -> list[PendingResponse]:
         return [answer for entry in entries for answer in self.player.begin(entry)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from kilonova.compute.drivers.simulated.secret_contents import SecretContents, c
 from kilonova.domain.cpus import format_cpus
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
+from kilonova.domain.json import JsonObject, as_object, as_text
 from kilonova.domain.server import Flavor, flavor_from, from_json
 from kilonova.operations.whole_hosts.requests import CHECKS as WHOLE
 from kilonova.sim.lab.records import Records, read_records
@@ -17,6 +18,7 @@ from kilonova.sim.stories.names import Names
 from kilonova.sim.stories.trouble import StoryCloud
 from kilonova.sim.stories.watch import StoryWatch
 from kilonova.store.host_hardware import claim_from
+from kilonova.world import Row
 
 # What is not named must not be there.
 ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes", "failed_builds", "images")
@@ -37,19 +39,19 @@ class Scene:
 
     # -- records ------------------------------------------------------------------------------------------------
 
-    def servers(self) -> dict[str, Any]:
+    def servers(self) -> dict[str, JsonObject]:
         """A server that is nowhere is missing; one that has no cell yet is `placing`."""
-        found: dict[str, Any] = {}
+        found: dict[str, JsonObject] = {}
         for row in self.records.table("build_requests"):
-            behind = self.watch.operations.get(("control", row["operation_id"] or "")) or {}
-            waits_for = self.names.told(behind.get("waiting_for") or "")
+            behind = self.watch.operations.get(("control", row["operation_id"] or ""))
+            waits_for = self.names.told(behind["waiting_for"] or "" if behind else "")
             found[self.names.of(row["server_id"])] = {"status": "placing", "waits_for": waits_for}
         for row in self.records.table("servers"):
             if not row["hidden"]:
                 found[self.names.of(row["id"])] = self._server(row)
         return found
 
-    def _server(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _server(self, row: Row) -> JsonObject:
         runner = f"{row['runner_host']}/{row['runner_copy']}" if row["runner_host"] else None
         behind = self.watch.operations.get((row["database"], row["operation_id"] or ""))
         details = from_json(row["details"], {})
@@ -71,14 +73,15 @@ class Scene:
             "cell": row["database"],
             "why_unplaced": row["cell0_failure"],
             "operation": behind["kind"] if behind else None,
-            "waits_for": self.names.told((behind or {}).get("waiting_for") or ""),
+            "waits_for": self.names.told(behind["waiting_for"] or "" if behind else ""),
         }
 
     def counts(self) -> dict[str, int]:
         """How many servers are in each state."""
         counts: dict[str, int] = {}
         for server in self.servers().values():
-            counts[server["status"]] = counts.get(server["status"], 0) + 1
+            status = as_text(server["status"])
+            counts[status] = counts.get(status, 0) + 1
         return counts
 
     def operations(self) -> list[str]:
@@ -324,7 +327,7 @@ def _held(claim: HostClaim) -> str:
 WORDS = [name for name in vars(Scene) if not name.startswith("_") and callable(getattr(Scene, name))]
 
 
-def differences(expected: dict[str, Any], scene: Scene) -> list[str]:
+def differences(expected: Mapping[str, object], scene: Scene) -> list[str]:
     """Sentences, one per difference. Only what is named is compared, except where the whole is asked for."""
     found: list[str] = []
     for word, wanted in expected.items():
@@ -356,7 +359,8 @@ def _is_as(wanted: Any, actual: Any) -> bool:
     return str(wanted) == str(actual)
 
 
-def _proofs(account: dict[str, Any]) -> str:
+def _proofs(account: JsonObject) -> str:
     """Of dead hosts."""
-    proofs = sorted(proof["proven_by"] for proof in account["proof"].values() if proof["proven_by"])
+    words = [as_text(as_object(proof)["proven_by"]) for proof in as_object(account["proof"]).values()]
+    proofs = sorted(word for word in words if word)
     return f" ({', '.join(proofs)})" if proofs else ""

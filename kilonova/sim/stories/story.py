@@ -9,11 +9,10 @@ nothing failed in a way the code did not expect. The format is told in tests/sto
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.sim.invariants.invariants import check as check_invariants
@@ -60,7 +59,7 @@ def run(story: Story) -> StoryResult:
     return told
 
 
-def _run_one(story: Story, values: dict[str, Any]) -> StoryResult:
+def _run_one(story: Story, values: Mapping[str, object]) -> StoryResult:
     player = StoryPlayer(story, values)
     with _unexpected(player.found):
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kilonova.compute.drivers.simulated.changes import switch_guest
@@ -10,7 +10,7 @@ from kilonova.compute.drivers.simulated.storage import ROOT
 from kilonova.compute.drivers.simulated.volumes import BusVolumes
 from kilonova.sim.lab.cloud import DATABASE_CLOCK
 from kilonova.sim.lab.outages import HANGS, REFUSES
-from kilonova.sim.stories.file import StoryError
+from kilonova.sim.stories.file import Lined, StoryError
 from kilonova.sim.stories.images import ImageRequests
 from kilonova.sim.stories.operator import OperatorRequests
 from kilonova.sim.stories.requests import PendingResponse, Requests, either
@@ -163,10 +163,10 @@ NAMES = [
 CONNECTIVES = ("when", "do")
 
 
-def check_verbs(where: Callable[[Any], str], entries: list[Any]) -> None:
+def check_verbs(where: Callable[[Any], str], entries: Sequence[object]) -> None:
     """Before anything runs: every entry is one known verb, or `when` with its `do`."""
     for entry in entries:
-        if not isinstance(entry, dict):
+        if not isinstance(entry, Lined):
             raise StoryError(where(entry), f"{entry!r} is not a step; a step is `verb: what`")
         verbs = [key for key in entry if key not in CONNECTIVES]
         for verb in verbs:
@@ -177,7 +177,7 @@ def check_verbs(where: Callable[[Any], str], entries: list[Any]) -> None:
         _check_inner(where, entry)
 
 
-def _check_inner(where: Callable[[Any], str], entry: dict[str, Any]) -> None:
+def _check_inner(where: Callable[[Any], str], entry: Lined) -> None:
     if "when" in entry:
         inner = entry["do"] if isinstance(entry["do"], list) else [entry["do"]]
         check_verbs(where, inner)

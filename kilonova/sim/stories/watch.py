@@ -10,10 +10,11 @@ from typing import Any
 
 from kilonova.domain.host import HostState, Observation, judge, longest
 from kilonova.domain.server import from_json
-from kilonova.sim.stories.journal import Changed, JournalReader
+from kilonova.sim.stories.journal import Changed, JournalReader, OperationRow, StepRow
 from kilonova.sim.stories.names import Names
 from kilonova.sim.stories.trouble import StoryCloud
 from kilonova.store.hosts import facts_of
+from kilonova.world import Row
 
 QUIETLY = ("taken", "ready")  # CONTROL steps are taken and ended at once: their end is enough for the log
 ENDED = ("done", "failed", "settled", "dropped", "abandoned")
@@ -33,16 +34,16 @@ class StoryWatch:
     names: Names
     tell: Callable[[str, str], None]  # who, what
     cue: Callable[[Event], bool]  # whether the story did something
-    operations: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)  # by database and id, as accepted
+    operations: dict[tuple[str, str], OperationRow] = field(default_factory=dict)  # by database and id, as accepted
     hosts: dict[str, str] = field(default_factory=dict)  # name: state
     looks: int = 0  # one more whenever something may have changed
     _guests: dict[tuple[str, str, int], str] = field(default_factory=dict)
     _journals: dict[str, JournalReader] = field(default_factory=dict)
-    _open: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)  # steps under way
+    _open: dict[tuple[str, int], StepRow] = field(default_factory=dict)  # steps under way
     _debts: set[tuple[str, str, int]] = field(default_factory=set)
     _quarantined: set[tuple[str, str, int]] = field(default_factory=set)
     _waits: dict[str, tuple[int, str]] = field(default_factory=dict)  # by operation: the step and what it waited for
-    _host_rows: list[tuple[dict[str, Any], list[Observation]]] = field(default_factory=list)  # with who listens
+    _host_rows: list[tuple[Row, list[Observation]]] = field(default_factory=list)  # with who listens
 
     def start(self) -> None:
         for name in self.cloud.databases:
@@ -93,28 +94,28 @@ class StoryWatch:
             for change in operations:
                 self._note_names(change.row)
                 self.operations[database, change.row["id"]] = change.row
-            for change in steps:
-                if not change.row["open"]:
-                    yield from self._step(database, change, role)
+            for step in steps:
+                if not step.row["open"]:
+                    yield from self._step(database, step, role)
             for change in operations:
                 yield self._operation(database, change, role)
-            for change in steps:
-                if change.row["open"]:
-                    yield from self._step(database, change, role)
+            for step in steps:
+                if step.row["open"]:
+                    yield from self._step(database, step, role)
         if database in self._cells:
             self._read_hosts()
             yield from self._owed()
         during = {row["name"] for row in self._open.values() if row["state"] == "taken"}
-        for step in sorted(during) or [""]:
-            yield Event({"commit": database, "by": role, "during": step}, by=role)
+        for name in sorted(during) or [""]:
+            yield Event({"commit": database, "by": role, "during": name}, by=role)
 
-    def _note_names(self, row: dict[str, Any]) -> None:
+    def _note_names(self, row: OperationRow) -> None:
         server = self.names.of(row["server_id"])
         self.names.note(row["id"], _of(row["kind"], server))
         if row["migration"]:
             self.names.note(row["migration"], f"migration of {server}")
 
-    def _step(self, database: str, change: Changed, role: str) -> Iterator[Event]:
+    def _step(self, database: str, change: Changed[StepRow], role: str) -> Iterator[Event]:
         row, before = change.row, change.before
         key = (row["operation_id"], row["ordinal"])
         if row["open"]:
@@ -125,7 +126,7 @@ class StoryWatch:
             yield self._step_event(database, row, "ready", "", role)
         yield self._step_event(database, row, row["state"], self._step_text(row, before), role)
 
-    def _step_event(self, database: str, row: dict[str, Any], word: str, text: str, role: str) -> Event:
+    def _step_event(self, database: str, row: StepRow, word: str, text: str, role: str) -> Event:
         kind = self.operations[database, row["operation_id"]]["kind"]
         server = self.names.of(row["server_id"])
         undo = "undo " if row["way"] == "undo" else ""
@@ -142,7 +143,7 @@ class StoryWatch:
         line = f"{_of(kind, server)}: {undo}{row['name']} {text}" if text else ""
         return Event(facts, row["place"] or role, line, role)
 
-    def _step_text(self, row: dict[str, Any], before: dict[str, Any] | None) -> str:
+    def _step_text(self, row: StepRow, before: StepRow | None) -> str:
         state = row["state"]
         if state == "failed":
             return f"failed: {self.names.told(from_json(row['error'])['message'])}"
@@ -159,14 +160,14 @@ class StoryWatch:
             return "is put off" if row["not_before"] > before["not_before"] else "is free again"
         return ""
 
-    def _operation(self, database: str, change: Changed, role: str) -> Event:
+    def _operation(self, database: str, change: Changed[OperationRow], role: str) -> Event:
         row, before = change.row, change.before
         server = self.names.of(row["server_id"])
         facts = {"operation": row["kind"], "server": server, "is": row["state"], "by": role}
         text = self._operation_text(database, row, before)
         return Event(facts, role, f"{_of(row['kind'], server)}: {text}" if text else "", role)
 
-    def _operation_text(self, database: str, row: dict[str, Any], before: dict[str, Any] | None) -> str:
+    def _operation_text(self, database: str, row: OperationRow, before: OperationRow | None) -> str:
         state, was = row["state"], before["state"] if before is not None else None
         if before is None:
             return "accepted"
@@ -175,7 +176,7 @@ class StoryWatch:
             if self._waits.get(row["id"]) == waits:  # it was looked at in between, in vain
                 return ""
             self._waits[row["id"]] = waits
-            return f"waits for {self.names.told(row['waiting_for'])}"
+            return f"waits for {self.names.told(row['waiting_for'] or '')}"
         if state == was:
             return ""
         if state == "superseded":
@@ -186,9 +187,9 @@ class StoryWatch:
             return "is being undone"
         return "" if row["live"] else state + self._standing(row["server_id"])
 
-    def _heir(self, database: str, row: dict[str, Any]) -> str:
+    def _heir(self, database: str, row: OperationRow) -> str:
         """The heir was accepted in the same transaction."""
-        heir = self._journals[database].operation(row["superseded_by"])
+        heir = self._journals[database].operation(row["superseded_by"] or "")
         return str(heir["kind"]) if heir is not None else "?"
 
     def _standing(self, server_id: str | None) -> str:
@@ -198,7 +199,7 @@ class StoryWatch:
         place = f" on {server['host']}" if server["host"] else ""
         return f"; {self.names.of(server_id)} is {server['vm_state']}{place}"
 
-    def server(self, server_id: str) -> dict[str, Any] | None:
+    def server(self, server_id: str) -> Row | None:
         """The row in the cell that has it; a deleted one is found as well."""
         found = (self._journals[cell].server(server_id) for cell in (*self._cells, "cell0"))
         return next((row for row in found if row is not None), None)
@@ -210,7 +211,7 @@ class StoryWatch:
         """Those with hosts."""
         return [name for name in self._journals if name not in ("control", "cell0")]
 
-    def _rows(self, table: str, order: str) -> list[dict[str, Any]]:
+    def _rows(self, table: str, order: str) -> list[Row]:
         """Of all cells, one after the other."""
         return [row for cell in self._cells for row in self._journals[cell].rows(table, order)]
 

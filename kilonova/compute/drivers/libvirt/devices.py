@@ -13,6 +13,7 @@ from kilonova.compute.drivers.libvirt.console_devices import add_consoles
 from kilonova.compute.drivers.libvirt.disks import CONFIG_DRIVE, DISK, SWAP, boots_from_volume, local_bytes
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec, GuestVolume
+from kilonova.domain.json import JsonObject
 
 ALIAS = "ua-"  # libvirt's prefix for user-defined aliases; the rest is the attachment's id
 NBD = "nbd"
@@ -108,7 +109,7 @@ def volume_disk(volume: GuestVolume, target: str) -> Element:
     return disk
 
 
-def _nbd_source(volume: GuestVolume, data: dict[str, Any]) -> Element:
+def _nbd_source(volume: GuestVolume, data: JsonObject) -> Element:
     source = Element("source", protocol=NBD, name=str(data.get("export") or volume.volume))
     if data.get("tls"):
         source.set("tls", "yes")  # with the certificates that qemu.conf names

@@ -23,6 +23,7 @@ from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.guest import Hypervisor
 from kilonova.domain.image_bytes import DiskRoute, ImageOrder
+from kilonova.domain.json import JsonObject
 from kilonova.domain.machine import SentDisk
 from kilonova.world import Copy, CopyReport, GuestSecrets, GuestSpec, GuestVolume, HostInventory
 
@@ -363,7 +364,7 @@ class SimulatedMemory:
         self._hardware = hardware
         self._host = host
 
-    def load(self) -> dict[str, Any]:
+    def load(self) -> JsonObject:
         return self._hardware.recall(self._host)
 
     def keep(self, name: str, value: Any) -> None:

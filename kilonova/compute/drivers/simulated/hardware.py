@@ -23,6 +23,7 @@ from kilonova.compute.drivers.simulated.storage import ROOT, Disk, Storage
 from kilonova.compute.drivers.simulated.topology import SimulatedTopology
 from kilonova.domain.errors import Refused
 from kilonova.domain.hardware import HostClaim
+from kilonova.domain.json import JsonObject
 from kilonova.world import CopyReport, GuestSpec, GuestVolume
 
 PLAIN = SimulatedTopology()
@@ -289,14 +290,14 @@ class Hardware:
             self._memory(host)[name] = msgspec.json.encode(value)
             self._state.put("memory", host, name, value)
 
-    def remember(self, host: str, memory: dict[str, Any]) -> None:
+    def remember(self, host: str, memory: JsonObject) -> None:
         """This and nothing else."""
         for name in [*self._memory(host)]:
             self.note(host, name, None)
         for name, value in memory.items():
             self.note(host, name, value)
 
-    def recall(self, host: str) -> dict[str, Any]:
+    def recall(self, host: str) -> JsonObject:
         return {name: msgspec.json.decode(value) for name, value in self._memory(host).items()}
 
     def _memory(self, host: str) -> dict[str, bytes]:
