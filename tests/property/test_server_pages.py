@@ -163,7 +163,8 @@ def _request(server: Drawn) -> dict[str, Any]:
     wanted = {name: server.values[name] for name in ("project_id", "user_id", "name", "vm_state")}
     more = {"image": server.values["image_ref"], "flavor": FLAVOR, "details": server.details}
     created = {"operation_id": "o", "created_at": server.values["created_at"]}
-    return {"server_id": server.id, "turn": 1, **created, "server": to_json({**wanted, **more})}
+    document = {**wanted, **more, "created_at": created["created_at"]}
+    return {"server_id": server.id, "turn": 1, **created, "server": to_json(document)}
 
 
 def in_order(fleet: Sequence[Drawn], wish: Wish) -> list[str]:
