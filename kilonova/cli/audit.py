@@ -14,16 +14,16 @@ Counted = Literal["findings", "unbalanced", "miscounted", "hardware", "differenc
 COUNTED: tuple[Counted, ...] = ("findings", "unbalanced", "miscounted", "hardware", "differences", "abandoned")
 
 
-class Outcome(TypedDict):
+class AuditOutcome(TypedDict):
     outcome: str
     why: str
 
 
-class FoundServer(Outcome):
+class FoundServer(AuditOutcome):
     sentence: str
 
 
-class FoundProvider(Outcome):
+class FoundProvider(AuditOutcome):
     provider: str
     resource_class: str
     used: int | None
@@ -113,5 +113,5 @@ def _amounts(amounts: dict[str, int]) -> str:
     return " ".join(f"{amount} {name}" for name, amount in amounts.items())
 
 
-def _why(one: Outcome) -> str:
+def _why(one: AuditOutcome) -> str:
     return f"{one['why']}; " if one["why"] else ""

@@ -19,7 +19,7 @@ SLOW = 1800.0  # seconds without a change after which a running operation is wor
 LISTED = 20  # problems of one kind that are shown one by one
 
 
-class Host(TypedDict):
+class ShownHost(TypedDict):
     """What is read of a host here."""
 
     name: str
@@ -27,7 +27,7 @@ class Host(TypedDict):
     proven_by: str
 
 
-class Operation(TypedDict):
+class ShownOperation(TypedDict):
     """What is read of an operation here."""
 
     operation: str
@@ -101,7 +101,7 @@ def _hosts(cloud: Cloud) -> Iterator[Diagnosis]:
         yield Diagnosis("host", name, f"{host['state']}: {host['sentence']}; {here}{advice}", _for_host(host, count))
 
 
-def _for_host(host: Host, servers: int) -> list[str]:
+def _for_host(host: ShownHost, servers: int) -> list[str]:
     name, state = host["name"], host["state"]
     if state != "down":  # it pays its debts, or nothing is proven about it
         return [f"kilonova host show {name}"]
@@ -141,7 +141,7 @@ def _operations(cloud: Cloud) -> Iterator[Diagnosis]:
                 yield Diagnosis("operation", one["id"], text, [f"kilonova op show {one['id']}"])
 
 
-def _of(operation: Operation) -> str:
+def _of(operation: ShownOperation) -> str:
     return str(operation["operation"]) + (f" of server {operation['server']}" if operation["server"] else "")
 
 

@@ -20,14 +20,14 @@ class StepProblem(TypedDict):
     message: str
 
 
-class Attempt(TypedDict):
+class ShownAttempt(TypedDict):
     decision: JsonObject | None
     problem: StepProblem | None
 
 
-class _Explanation(Attempt):
+class _Explanation(ShownAttempt):
     operation: str
-    earlier: list[Attempt]
+    earlier: list[ShownAttempt]
 
 
 class Explanation(_Explanation, total=False):
@@ -63,7 +63,7 @@ def _decided(cloud: Cloud, thing: str) -> Any:
 
 def lines(found: Explanation, *, whole: bool = False) -> list[str]:
     """Each attempt with its decision and its outcome; the number is left out when there is only one."""
-    attempts: list[Attempt] = [*found["earlier"], {"decision": found["decision"], "problem": found["problem"]}]
+    attempts: list[ShownAttempt] = [*found["earlier"], {"decision": found["decision"], "problem": found["problem"]}]
     said = [f"operation {found['operation']}"]
     for number, attempt in enumerate(attempts, 1):
         several = len(attempts) > 1
@@ -72,7 +72,7 @@ def lines(found: Explanation, *, whole: bool = False) -> list[str]:
     return [*said, *([f"  old disk: {found['old_disk']}"] if found.get("old_disk") else [])]
 
 
-def _attempt(attempt: Attempt, whole: bool) -> list[str]:
+def _attempt(attempt: ShownAttempt, whole: bool) -> list[str]:
     decision, problem = attempt["decision"], attempt["problem"]
     said = decision_lines(decision, whole=whole) if decision is not None else ["it chose no host"]
     return [*said, *([f"failed at {problem['step']}: {problem['message']}"] if problem else [])]

@@ -18,7 +18,7 @@ from kilonova.domain.visible import visible
 app = App(name="unplaced", help="Servers that found no host, or that no host built: list, retry.")
 
 
-class Unplaced(TypedDict):
+class UnplacedServer(TypedDict):
     server: str
     name: str
     failure: str
@@ -99,5 +99,5 @@ def _retry_each(cloud: Cloud, servers: list[str]) -> tuple[list[Retried], list[R
     return retried, refused
 
 
-def all_unplaced(cloud: Cloud) -> list[Unplaced]:
+def all_unplaced(cloud: Cloud) -> list[UnplacedServer]:
     return list(cloud.all("/unplaced", "unplaced", by="server"))

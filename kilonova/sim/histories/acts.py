@@ -109,7 +109,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group: str = ""  # a new server joins
 
 
-class Target(TypedDict, total=False):
+class ActTarget(TypedDict, total=False):
     """At whom an act is aimed, and how; fields of the act."""
 
     who: str
@@ -248,7 +248,7 @@ def _act(
     return Act(after=after, do=do, **_strike(source, do, roles, cells))
 
 
-def _said(source: random.Random, do: str, roles: list[str]) -> Target:
+def _said(source: random.Random, do: str, roles: list[str]) -> ActTarget:
     """What a request names besides its server."""
     if do == "evacuate":
         return {"who": source.choice(("", *_hosts(roles))), "word": source.choice(EVACUATIONS)}
@@ -259,7 +259,7 @@ def _hosts(roles: list[str]) -> list[str]:
     return [role for role in roles if role.startswith("host")]
 
 
-def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> Target:
+def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> ActTarget:
     """At whom, and how."""
     hosts = _hosts(roles)
     if do in WATCHED and not NEMESES[do] and do != "drain":
@@ -303,7 +303,7 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> Tar
     return {"who": source.choice(hosts), "word": source.choice(("off", "on"))}
 
 
-def _strike_watched(source: random.Random, do: str, hosts: list[str]) -> Target:
+def _strike_watched(source: random.Random, do: str, hosts: list[str]) -> ActTarget:
     host, how = source.choice(hosts), source.choice(SILENT_BY)
     if do == "silence":
         return {"who": host, "word": how, "seconds": source.choice(SILENT_FOR)}
