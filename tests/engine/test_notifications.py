@@ -358,6 +358,8 @@ def test_a_deleted_request_leaves_nothing_that_is_sealed(told):
     cloud.kill("conductor1")
     server, _ = cloud.make(wait=1.0, details={"user_data": "SEALED-USER-DATA"})
     cloud.submit("delete", server)
+    operations = cloud.records().databases["control"]["operations"]
+    assert "SEALED" not in repr([row for row in operations if row["kind"] == "delete_unplaced"])
     cloud.start("conductor1")
     cloud.loop.run_for(60.0)
     assert "SEALED" not in repr(cloud.records().databases)
