@@ -44,7 +44,7 @@ class FoundDifference(TypedDict):
 
 
 class AuditReport(TypedDict):
-    """As the API shows a report of audit/findings.py."""
+    """A report of audit/findings.py in the API's response."""
 
     consumers: int
     busy: int

@@ -20,7 +20,7 @@ LISTED = 20  # problems of one kind that are shown one by one
 
 
 class ShownHost(TypedDict):
-    """What is read of a host here."""
+    """The fields of a host that `doctor` uses."""
 
     name: str
     state: str
@@ -28,7 +28,7 @@ class ShownHost(TypedDict):
 
 
 class ShownOperation(TypedDict):
-    """What is read of an operation here."""
+    """The fields of an operation that `doctor` uses."""
 
     operation: str
     server: str | None

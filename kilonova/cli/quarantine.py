@@ -19,7 +19,7 @@ Copy = Annotated[int | None, Parameter(help="Number of the copy, where the host 
 
 
 class HostCopy(TypedDict):
-    """As the API shows it within its host."""
+    """A quarantined guest in the API's response, within its host."""
 
     server: str
     copy: int

@@ -40,7 +40,7 @@ def query_of(call: Call, kind: Kind, hidden: Iterable[str]) -> ListQuery:
         tuple(Condition(*_condition(kind, name, filters[name])) for name in sorted(filters)),
         tuple(Order(_sortable(kind, key), way != "asc") for key, way in zip(keys, ways, strict=True)),
         limit=limit or -1,
-        marker=query.get("marker") or None if limit else None,  # as Neutron: without a limit there are no pages
+        marker=query.get("marker") or None if limit else None,  # no pages without a limit, as in Neutron
         reverse=bool(limit) and is_reverse(call),
     )
 

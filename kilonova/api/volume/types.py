@@ -45,7 +45,7 @@ async def create(call: Call) -> Response:
 async def list_(call: Call) -> Response:
     query = page_of(call, ORDERS)._replace(conditions=_public(call))
     specs = pairs(call, call.query["extra_specs"]) if call.at(3, 52) and "extra_specs" in call.query else {}
-    if specs:  # what a caller sees of them is no column: the page is cut here
+    if specs:  # visible extra specs are not a column, so filter and page here
         found = await call.service.volumes.types.list_(call.caller, query._replace(limit=-1))
         found = [one for one in found if specs.items() <= visible_specs(call, one).items()]
         shown = found[query.offset : query.offset + query.limit]

@@ -69,5 +69,5 @@ def _routes(noun: str, find: Callable[[Call], Awaitable[Volume | Snapshot]], add
     return OwnersMetadata(noun, find).routes(path, rules, forms.SET_METADATA, forms.SET_ITEM)
 
 
-# Cinder has no rule of its own for adding to a snapshot's.
+# Cinder has no separate policy rule for adding metadata to a snapshot.
 ROUTES = [*_routes("volume", volume_of, "create"), *_routes("snapshot", snapshot_of, "update")]

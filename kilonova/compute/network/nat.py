@@ -19,7 +19,7 @@ def translations(router: HostRouter) -> str:
     before = [f'iifname "{out}" meta mark set {FROM_OUTSIDE}']
     before += [f"ip daddr {one.address} dnat to {one.fixed}" for one in router.floating]
     after = [f'oifname "{out}" ip saddr {one.fixed} snat to {one.address}' for one in router.floating]
-    # A guest that connects to a floating address of its own router: the answer must come back through here.
+    # Replies to a guest that connects to a floating address of its own router must return through this router.
     back = f"meta mark != {FROM_OUTSIDE} ct status dnat"
     after += [f"{back} ip saddr {one.fixed} snat to {one.address}" for one in router.floating]
     if own:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -65,11 +66,12 @@ class ImageSource(Protocol):
         `Refused`."""
 
 
-class LocalImages:
+class LocalImages(ABC):
     """Images that are files on this machine already."""
 
+    @abstractmethod
     async def fetch(self, image: str, order: ImageOrder | None) -> LocalImage:
-        raise NotImplementedError
+        """Return the image's file."""
 
     async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
         local = await self.fetch(image, order)
