@@ -27,6 +27,7 @@ from sqlalchemy.sql.elements import BooleanClauseList, ClauseElement
 from kilonova.store.statements import Sql
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = f"{ROOT}/kilonova/"
 _READABLE = sqlite.dialect(paramstyle="named")
 OF_KEYS = ("change", "fetch", "fetch_all", "remove")  # of store/rows.py: their keywords are the keys
 COMPILED = ("lists", "postgres", "postgres_constants", "sqlite", "sqlite_constants")
@@ -70,7 +71,7 @@ class Statements:
             frame = inspect.currentframe()
             assert frame is not None and frame.f_back is not None
             code = frame.f_back.f_code
-            self.sites[id(sql)] = (sql, Site(code.co_filename, code.co_qualname, frame.f_back.f_lineno))
+            self.sites[id(sql)] = (sql, Site(relative(code.co_filename), code.co_qualname, frame.f_back.f_lineno))
 
         def compile_without(sql: Sql, dialect: Any) -> Any:
             compiled = compile_(sql, dialect)
@@ -90,7 +91,7 @@ class Statements:
         names = {id(value): name for module in _modules() for name, value in vars(module).items()}
         seen = set()
         for sql, site in list(self.sites.values()):
-            if not site.path.startswith(f"{ROOT}/kilonova/") or site.path.endswith("store/rows.py"):
+            if not site.path.startswith("kilonova/") or site.path.endswith("store/rows.py"):
                 continue  # the keys of rows.py are conditions of its callers
             if (key := self.key(sql)) in seen:
                 continue
@@ -98,7 +99,7 @@ class Statements:
             name = names.get(id(sql), site.function)
             for number, (condition, _) in enumerate(parts(sql.element)):
                 text = " ".join(str(condition.compile(dialect=_READABLE)).split())
-                yield Condition(f"{_relative(site.path)}:{name}", text, key, self._loser(key, number))
+                yield Condition(f"{site.path}:{name}", text, key, self._loser(key, number))
 
     def _loser(self, key: tuple[Site, str], number: int) -> Callable[[], None]:
         def lose() -> None:
@@ -149,8 +150,9 @@ def _modules() -> list[types.ModuleType]:
     return [module for name, module in list(sys.modules.items()) if name.startswith("kilonova")]
 
 
-def _relative(path: str) -> str:
-    return str(Path(path).relative_to(ROOT))
+def relative(path: str) -> str:
+    """Return the path within the tree, so that a record holds for other copies of the tree."""
+    return path.removeprefix(f"{ROOT}/")
 
 
 def of_functions(path: Path) -> Iterator[Condition]:
@@ -158,9 +160,9 @@ def of_functions(path: Path) -> Iterator[Condition]:
     source = path.read_text()
     for number, (function, node, _) in enumerate(_losses(ast.parse(source))):
         text = " ".join((ast.get_source_segment(source, node) or "").split())
-        where = f"{path.relative_to(ROOT)}:{function}"
+        file = relative(str(path))
         is_key = isinstance(node, ast.keyword) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-        yield Condition(where, text, (str(path), function), partial(_lose_in_code, path, number), is_key)
+        yield Condition(f"{file}:{function}", text, (file, function), partial(_lose_in_code, path, number), is_key)
 
 
 def _losses(tree: ast.Module) -> list[tuple[str, ast.AST, Callable[[], None]]]:

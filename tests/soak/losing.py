@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.soak.conditions import ROOT, CannotBeLost, Condition, Statements, of_functions
+from tests.soak.conditions import PACKAGE, ROOT, CannotBeLost, Condition, Statements, of_functions, relative
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 SURVIVES, NOTICED, IMPOSSIBLE, UNUSED = 0, 1, 2, 3
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--lose", action="append", default=[], help="only conditions whose place begins so")
     group.addoption("--lose-keys", action="store_true", help="only conditions of statements, and keys of rows")
     group.addoption("--lose-seconds", type=float, default=30.0, help="CPU time for the tests of one condition")
-    group.addoption("--lose-record", type=Path, help="keep there which tests use what, or read it from there")
+    group.addoption("--lose-record", type=Path, help="keep there which tests use what; add tests that it does not know")
     group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
 
 
@@ -61,27 +61,36 @@ class Losing:
             return False
         with tempfile.TemporaryDirectory() as scratch:
             record = self.config.option.lose_record or Path(scratch) / "record"
-            if not record.exists():
-                self._record_in_child(session, record)
-            self._load(record, {item.nodeid: item for item in session.items})
+            items = {item.nodeid: item for item in session.items}
+            if record.exists():
+                self._load(record, items)
+            if missing := [item for item in session.items if item not in self.seconds]:
+                self._record_in_child(missing, record)
+                self._load(record, items)
         session.testsfailed = self._lose_all()
         return True
 
-    def _record_in_child(self, session: pytest.Session, record: Path) -> None:
+    def _record_in_child(self, items: Sequence[pytest.Item], record: Path) -> None:
         """Here no test has run: threads that one began would be missing in every process that is forked later."""
         child = os.fork()
         if child:
             os.waitpid(child, 0)
             return
         try:
-            self._record(session)
+            self._record(items)
             self._save(record)
         finally:
             os._exit(0)
 
     def _save(self, record: Path) -> None:
-        users = {used: {item.nodeid for item in items} for used, items in self.users.items()}
-        record.write_bytes(pickle.dumps((users, {item.nodeid: cost for item, cost in self.seconds.items()})))
+        """Add what was recorded to the file: it may know tests that this run did not select."""
+        users, seconds = pickle.loads(record.read_bytes()) if record.exists() else ({}, {})
+        for used, items in self.users.items():
+            users.setdefault(used, set()).update(item.nodeid for item in items)
+        seconds.update((item.nodeid, cost) for item, cost in self.seconds.items())
+        finished = record.with_name(f"{record.name}.{os.getpid()}")
+        finished.write_bytes(pickle.dumps((users, seconds)))
+        finished.replace(record)
 
     def _load(self, record: Path, items: dict[str, pytest.Item]) -> None:
         users, seconds = pickle.loads(record.read_bytes())
@@ -89,10 +98,10 @@ class Losing:
             self.users[used] = {items[name] for name in names if name in items}
         self.seconds = {items[name]: cost for name, cost in seconds.items() if name in items}
 
-    def _record(self, session: pytest.Session) -> None:
+    def _record(self, items: Sequence[pytest.Item]) -> None:
         self._watch_statements()
-        for at, item in enumerate(session.items):
-            following = session.items[at + 1] if at + 1 < len(session.items) else None
+        for at, item in enumerate(items):
+            following = items[at + 1] if at + 1 < len(items) else None
             self.now, began = set(), time.process_time()
             sys.settrace(self._trace)
             threading.settrace(self._trace)
@@ -125,7 +134,8 @@ class Losing:
 
     def _trace(self, frame: Any, event: str, arg: Any) -> None:
         code = frame.f_code
-        self.now.add((code.co_filename, code.co_qualname))
+        if code.co_filename.startswith(PACKAGE):
+            self.now.add((relative(code.co_filename), code.co_qualname))
 
     def _conditions(self) -> Iterator[Condition]:
         option = self.config.option
