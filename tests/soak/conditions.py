@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import importlib
 import inspect
 import sys
 import types
@@ -246,8 +247,10 @@ def _lose_in_code(path: Path, number: int) -> None:
     tree = ast.parse(path.read_text())
     function, _, lose = _losses(tree)[number]
     lose()
+    importlib.import_module(relative(str(path)).removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     changed = compile(tree, str(path), "exec", dont_inherit=True)
     codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(changed)}
+    gc.unfreeze()  # frozen objects are not listed
     live = [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]
     live = [one for one in live if one.__code__.co_filename == str(path) and one.__code__.co_qualname == function]
     if not live:

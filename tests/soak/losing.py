@@ -192,7 +192,8 @@ class Losing:
         signal.alarm(int(8 * limit))
         try:
             condition.lose()
-        except CannotBeLost:
+        except CannotBeLost as why:
+            print(f"CANNOT    {condition}  ({why})", flush=True)
             return IMPOSSIBLE
         began = time.process_time()
         for item in items:
