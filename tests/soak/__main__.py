@@ -1,11 +1,11 @@
-"""python -m tests.soak --minutes N [--only mutations|conditions|histories|crashes|fuzz] [--mutation NAME…]
-[--suite NAME…] [--likely] [--lose PLACE…]
+"""python -m tests.soak --minutes N [--only mutations|conditions|mistakes|histories|crashes|fuzz] [--mutation NAME…]
+[--suite NAME…] [--likely] [--lose PLACE…] [--count N] [--seed WORD] [--record FILE]
 
 Each mutation is applied to a copy of the tree and the general suites run against it until one fails; the failing test,
 seed or crash point must pass on the unchanged copy, else it proves nothing. A mutation that nothing notices survives,
 and a survivor is a failure of the suites. What is left of the time goes to fresh random histories and crashes, and a
 quarter of it to requests that nobody in their right mind would send. On request (`--only conditions`) the code loses
-one condition at a time: see tests/soak/losing.py.
+one condition at a time, and with `--only mistakes` random small mistakes are made in it: see tests/soak/losing.py.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ from tests.soak.suites import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+ROOMS_OF_MISTAKES = [
+    f"kilonova/{room}/" for room in ("audit", "compute", "conductor", "engine", "placement", "services")
+]
 FUZZ_SHARE = 0.25  # of the time that the mutations leave
 JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
 
@@ -135,10 +138,10 @@ def mutations(names: Sequence[str], suites: Sequence[str], *, only_likely: bool 
     return not left and not trials.unsound
 
 
-def conditions(places: Sequence[str], suites: Sequence[str]) -> bool:
+def conditions(places: Sequence[str], suites: Sequence[str], *more: str) -> bool:
     """Lose each condition of these files (kilonova/hosts, kilonova/engine/take.py, …) once."""
     folders = [f"tests/{suite}" for suite in suites or FOLDERS]
-    lose = [argument for place in places for argument in ("--lose", place)]
+    lose = [*(argument for place in places for argument in ("--lose", place)), *more]
     # -s: survivors are printed as they are found
     return subprocess.run([*PYTEST, "-s", "-p", "tests.soak.losing", *lose, *folders], cwd=ROOT).returncode == 0
 
@@ -194,10 +197,14 @@ def _account(ended: Sequence[subprocess.Popen[str]], outs: Sequence[str]) -> boo
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--only", choices=("mutations", "conditions", "histories", "crashes", "fuzz"))
+    kinds = ("mutations", "conditions", "mistakes", "histories", "crashes", "fuzz")
+    parser.add_argument("--only", choices=kinds)
     parser.add_argument("--mutation", nargs="*", default=[], help="only these")
     parser.add_argument("--suite", nargs="*", default=[], help="only these suites may kill")
     parser.add_argument("--lose", nargs="*", default=[], help="conditions of these files only")
+    parser.add_argument("--count", type=int, default=40, help="how many random mistakes are made")
+    parser.add_argument("--seed", default="1", help="which random mistakes are made")
+    parser.add_argument("--record", type=Path, help="file that keeps which tests use what")
     parser.add_argument("--likely", action="store_true", help="try each mutation only against its likely killer")
     asked = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -206,8 +213,12 @@ def main() -> int:
     good = True
     if asked.only in (None, "mutations"):
         good = mutations(asked.mutation, asked.suite, only_likely=asked.likely)
+    kept = (f"--lose-record={asked.record.resolve()}",) if asked.record else ()
     if asked.only == "conditions":
-        good = conditions(asked.lose, asked.suite)
+        good = conditions(asked.lose, asked.suite, *kept)
+    if asked.only == "mistakes":
+        rooms = asked.lose or ROOMS_OF_MISTAKES
+        good = conditions(rooms, asked.suite, f"--mistakes={asked.count}", f"--mistakes-seed={asked.seed}", *kept)
     if asked.only in (None, "histories", "crashes"):
         left = max(until - time.time(), 0.0)
         ends = until if asked.only else until - FUZZ_SHARE * left

@@ -14,7 +14,7 @@ import importlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,10 @@ PACKAGE = f"{ROOT}/kilonova/"
 _READABLE = sqlite.dialect(paramstyle="named")
 OF_KEYS = ("change", "fetch", "fetch_all", "remove")  # of store/rows.py: their keywords are the keys
 COMPILED = ("lists", "postgres", "postgres_constants", "sqlite", "sqlite_constants")
+
+
+# What finds the changes of one node of the syntax tree; it is handed the names of variables that hold keys.
+Changes = Callable[[ast.AST, frozenset[str]], Iterator[tuple[ast.AST, Callable[[], None]]]]
 
 
 class CannotBeLost(Exception):
@@ -158,15 +162,20 @@ def relative(path: str) -> str:
 
 def of_functions(path: Path) -> Iterator[Condition]:
     """Conditions of the functions of a file, as its source has them."""
+    return changed_functions(path, _conditions_of)
+
+
+def changed_functions(path: Path, changes: Changes, kind: str = "") -> Iterator[Condition]:
     source = path.read_text()
-    for number, (function, node, _) in enumerate(_losses(ast.parse(source))):
-        text = " ".join((ast.get_source_segment(source, node) or "").split())
-        file = relative(str(path))
+    file = relative(str(path))
+    for number, (function, node, _) in enumerate(_losses(ast.parse(source), changes)):
+        text = kind + " ".join((ast.get_source_segment(source, node) or "").split())
         is_key = isinstance(node, ast.keyword) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-        yield Condition(f"{file}:{function}", text, (file, function), partial(_lose_in_code, path, number), is_key)
+        lose = partial(_lose_in_code, path, number, changes)
+        yield Condition(f"{file}:{function}", text, (file, function), lose, is_key)
 
 
-def _losses(tree: ast.Module) -> list[tuple[str, ast.AST, Callable[[], None]]]:
+def _losses(tree: ast.Module, changes: Changes) -> list[tuple[str, ast.AST, Callable[[], None]]]:
     """(outermost function, condition, what takes it out of the tree), in the order of the source."""
     found: list[tuple[str, ast.AST, Callable[[], None]]] = []
 
@@ -176,7 +185,7 @@ def _losses(tree: ast.Module) -> list[tuple[str, ast.AST, Callable[[], None]]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not function:
             function, keys = f"{owner}{node.name}", _names_of_keys(node)
         if function:
-            found.extend((function, condition, lose) for condition, lose in _conditions_of(node, keys))
+            found.extend((function, condition, lose) for condition, lose in changes(node, keys))
         for child in ast.iter_child_nodes(node):
             look(child, function, owner, keys)
 
@@ -198,7 +207,7 @@ def _is_of_keys(call: ast.Call) -> bool:
     return False
 
 
-def _conditions_of(node: ast.AST, keys: Set[str]) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
+def _conditions_of(node: ast.AST, keys: frozenset[str]) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
     match node:
         case ast.BoolOp(op=op, values=values):
             deciding = [value for value in values if not isinstance(value, ast.Constant)]
@@ -243,10 +252,11 @@ def _constant(lost: ast.expr, value: bool) -> ast.expr:
     return ast.copy_location(ast.Constant(value), lost)
 
 
-def _lose_in_code(path: Path, number: int) -> None:
+def _lose_in_code(path: Path, number: int, changes: Changes) -> None:
     tree = ast.parse(path.read_text())
-    function, _, lose = _losses(tree)[number]
+    function, _, lose = _losses(tree, changes)[number]
     lose()
+    ast.fix_missing_locations(tree)
     importlib.import_module(relative(str(path)).removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     changed = compile(tree, str(path), "exec", dont_inherit=True)
     codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(changed)}

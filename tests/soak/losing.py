@@ -9,6 +9,7 @@ printed, unless equivalent.txt names it with the reason why its loss changes not
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import random
@@ -27,6 +28,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.soak.conditions import PACKAGE, ROOT, CannotBeLost, Condition, Statements, of_functions, relative
+from tests.soak.mistakes import of_file
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 SURVIVES, NOTICED, IMPOSSIBLE, UNUSED = 0, 1, 2, 3
@@ -40,6 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--lose-keys", action="store_true", help="only conditions of statements, and keys of rows")
     group.addoption("--lose-seconds", type=float, default=30.0, help="CPU time for the tests of one condition")
     group.addoption("--lose-record", type=Path, help="keep there which tests use what; add tests that it does not know")
+    group.addoption("--mistakes", type=int, default=0, help="make so many mistakes of all kinds instead, at random")
+    group.addoption("--mistakes-seed", default="1", help="which ones")
     group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
 
 
@@ -147,11 +151,33 @@ class Losing:
     def _lose_all(self) -> int:
         """Return how many conditions nothing misses."""
         option = self.config.option
+        if option.mistakes:
+            return self._attempt_all(self._mistakes(option.mistakes, option.mistakes_seed))
         known = {line.partition("  #")[0].strip() for line in EQUIVALENT.read_text().splitlines()}
         chosen = [one for one in self._conditions() if _is_chosen(one.where, option.lose) and str(one) not in known]
         tried = random.Random(1).sample(chosen, round(option.lose_share * len(chosen)))
+        return self._attempt_all(sorted(tried, key=str))
+
+    def _mistakes(self, number: int, seed: str) -> list[Condition]:
+        """So many of each kind, as long as there are some."""
+        option, by_kind = self.config.option, defaultdict[str, list[Condition]](list)
+        for condition in self._conditions():
+            if _is_chosen(condition.where, option.lose):
+                by_kind["lost key" if condition.is_key else "lost condition"].append(condition)
+        for path in sorted((ROOT / "kilonova").rglob("*.py")):
+            if _is_chosen(relative(str(path)), option.lose):
+                for kind, mistake in of_file(path):
+                    by_kind[kind].append(mistake)
+        chance = random.Random(seed)
+        for mistakes in by_kind.values():
+            chance.shuffle(mistakes)
+        turns = itertools.zip_longest(*by_kind.values())
+        return [one for turn in turns for one in turn if one is not None][:number]
+
+    def _attempt_all(self, tried: Sequence[Condition]) -> int:
+        """Return how many nothing misses."""
         count = {NOTICED: 0, IMPOSSIBLE: 0, SURVIVES: 0, UNUSED: 0}
-        for condition, verdict in self._attempts(sorted(tried, key=str)):
+        for condition, verdict in self._attempts(tried):
             count[verdict] += 1
             if verdict in (SURVIVES, UNUSED):
                 used = len(self.users.get(condition.used_by, ()))

@@ -7,7 +7,8 @@ import ast
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, or_, select, update
 
-from tests.soak.conditions import _losses, parts, without
+from tests.soak.conditions import _conditions_of, _losses, parts, without
+from tests.soak.mistakes import KINDS
 
 ONE = Table("one", MetaData(), *(Column(name, Integer) for name in "abc"))
 
@@ -41,10 +42,36 @@ def test_a_statement_loses_each_of_its_conditions(statement, left) -> None:
     ],
 )
 def test_a_function_loses_each_of_its_conditions(line, left) -> None:
-    source, found = f"def f():\n    {line}", []
-    for number in range(len(_losses(ast.parse(source)))):
-        tree = ast.parse(source)
-        _losses(tree)[number][2]()
-        found.append(ast.unparse(tree))
     rest = line.partition("; ")[2]
-    assert found == [ast.unparse(ast.parse(f"def f():\n    {one.replace('…', rest)}")) for one in left]
+    assert _changed(line, _conditions_of) == [
+        ast.unparse(ast.parse(f"def f():\n    {one.replace('…', rest)}")) for one in left
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "left"),
+    [
+        ("left out", "await a.b(c)", ["pass"]),
+        ("left out", "a.b = c; d += 1; e = f()", ["pass; d += 1; e = f()", "a.b = c; pass; e = f()"]),
+        ("left out", "if a: b()\n    else: c()", ["if a: pass\n    else: c()", "if a: b()\n    else: pass"]),
+        ("left out", "log.info(a)", []),
+        ("off by one", "return a < b", ["return a <= b"]),
+        ("off by one", "return a >= b + 1", ["return a > b + 1", "return a >= b + 0"]),
+        ("turned", "return a(b=True)", ["return a(b=False)"]),
+        ("turned", "return a if b else c", ["return a if not b else c"]),
+        ("confused", "return min(a)", ["return max(a)"]),
+        ("confused", "return a.source", ["return a.destination"]),
+    ],
+)
+def test_mistakes_of_each_kind(kind, line, left) -> None:
+    assert _changed(line, KINDS[kind]) == [ast.unparse(ast.parse(f"def f():\n    {one}")) for one in left]
+
+
+def _changed(line: str, changes) -> list[str]:
+    """Return the function with each change made once."""
+    source, changed = f"def f():\n    {line}", []
+    for number in range(len(_losses(ast.parse(source), changes))):
+        tree = ast.parse(source)
+        _losses(tree, changes)[number][2]()
+        changed.append(ast.unparse(tree))
+    return changed
