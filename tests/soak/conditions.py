@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import false, true
 from sqlalchemy.dialects import sqlite
@@ -46,12 +46,22 @@ class CannotBeLost(Exception):
 class Condition:
     where: str  # kilonova/engine/take.py:_DUE
     text: str
-    used_by: object  # the key under which tests are recorded: a statement's site and text, or a code object
+    used_by: object  # how its tests are found in the record: Lines, or a statement's site and text
     lose: Callable[[], None]
     is_key: bool = True  # of a statement: it selects rows
 
     def __str__(self) -> str:
         return f"{self.where} | {self.text}"
+
+
+class Lines(NamedTuple):
+    """Of a file, those of one statement, and of the function that it is in."""
+
+    path: str
+    first: int
+    last: int
+    top: int
+    bottom: int
 
 
 @dataclass(frozen=True)
@@ -168,29 +178,49 @@ def of_functions(path: Path) -> Iterator[Condition]:
 def changed_functions(path: Path, changes: Changes, kind: str = "") -> Iterator[Condition]:
     source = path.read_text()
     file = relative(str(path))
-    for number, (function, node, _) in enumerate(_losses(ast.parse(source), changes)):
+    for number, loss in enumerate(_losses(ast.parse(source), changes)):
+        node = loss.node
         text = kind + " ".join((ast.get_source_segment(source, node) or "").split())
         is_key = isinstance(node, ast.keyword) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
         lose = partial(_lose_in_code, path, number, changes)
-        yield Condition(f"{file}:{function}", text, (file, function), lose, is_key)
+        yield Condition(f"{file}:{loss.function}", text, Lines(file, *loss.lines), lose, is_key)
 
 
-def _losses(tree: ast.Module, changes: Changes) -> list[tuple[str, ast.AST, Callable[[], None]]]:
-    """(outermost function, condition, what takes it out of the tree), in the order of the source."""
-    found: list[tuple[str, ast.AST, Callable[[], None]]] = []
+class Loss(NamedTuple):
+    function: str  # the outermost one
+    node: ast.AST
+    lines: tuple[int, int, int, int]  # of its statement, and of the function
+    lose: Callable[[], None]
 
-    def look(node: ast.AST, function: str, owner: str, keys: frozenset[str]) -> None:
+
+def _losses(tree: ast.Module, changes: Changes) -> list[Loss]:
+    """In the order of the source."""
+    losses: list[Loss] = []
+
+    def look(node: ast.AST, function: str, owner: str, keys: frozenset[str], lines: tuple[int, int, int, int]) -> None:
         if isinstance(node, ast.ClassDef):
             owner = f"{owner}{node.name}."
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not function:
             function, keys = f"{owner}{node.name}", _names_of_keys(node)
+            lines = (0, 0, node.body[0].lineno, node.end_lineno or 0)
+        if isinstance(node, ast.stmt):
+            lines = _of_statement(node, lines)
         if function:
-            found.extend((function, condition, lose) for condition, lose in changes(node, keys))
+            for changed, lose in changes(node, keys):
+                of_changed = _of_statement(changed, lines) if isinstance(changed, ast.stmt) else lines
+                losses.append(Loss(function, changed, of_changed, lose))
         for child in ast.iter_child_nodes(node):
-            look(child, function, owner, keys)
+            look(child, function, owner, keys, lines)
 
-    look(tree, "", "", frozenset())
-    return found
+    look(tree, "", "", frozenset(), (0, 0, 0, 0))
+    return losses
+
+
+def _of_statement(node: ast.stmt, lines: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """The lines of the statement itself, without those of its body."""
+    body = getattr(node, "body", None)
+    last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+    return (node.lineno, max(node.lineno, last), *lines[2:])
 
 
 def _names_of_keys(function: ast.AST) -> frozenset[str]:
@@ -254,8 +284,9 @@ def _constant(lost: ast.expr, value: bool) -> ast.expr:
 
 def _lose_in_code(path: Path, number: int, changes: Changes) -> None:
     tree = ast.parse(path.read_text())
-    function, _, lose = _losses(tree, changes)[number]
-    lose()
+    loss = _losses(tree, changes)[number]
+    function = loss.function
+    loss.lose()
     ast.fix_missing_locations(tree)
     importlib.import_module(relative(str(path)).removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     changed = compile(tree, str(path), "exec", dont_inherit=True)

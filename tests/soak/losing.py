@@ -2,33 +2,30 @@
 
     python -m pytest -p tests.soak.losing --lose kilonova/hosts tests/engine tests/stories
 
-The first run records which tests use which statement and which function. After it each condition is lost in a forked
-process that runs the tests which use it, the quickest first, until one fails. A condition that nothing misses is
-printed, unless equivalent.txt names it with the reason why its loss changes nothing.
+The first run records which tests use which statement and which line (record.py). After it each condition is lost in a
+forked process that runs the tests which use it, the quickest first, until one fails. A condition that nothing misses
+is printed, unless equivalent.txt names it with the reason why its loss changes nothing.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import pickle
 import random
 import resource
 import signal
-import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.soak.conditions import PACKAGE, ROOT, CannotBeLost, Condition, Statements, of_functions, relative
+from tests.soak.conditions import ROOT, CannotBeLost, Condition, Statements, of_functions, relative
 from tests.soak.mistakes import of_file
+from tests.soak.record import Record
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 SURVIVES, NOTICED, IMPOSSIBLE, UNUSED = 0, 1, 2, 3
@@ -40,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("losing conditions")
     group.addoption("--lose", action="append", default=[], help="only conditions whose place begins so")
     group.addoption("--lose-keys", action="store_true", help="only conditions of statements, and keys of rows")
-    group.addoption("--lose-seconds", type=float, default=30.0, help="CPU time for the tests of one condition")
+    group.addoption("--lose-seconds", type=float, default=20.0, help="CPU time for the tests of one condition")
     group.addoption("--lose-record", type=Path, help="keep there which tests use what; add tests that it does not know")
     group.addoption("--mistakes", type=int, default=0, help="make so many mistakes of all kinds instead, at random")
     group.addoption("--mistakes-seed", default="1", help="which ones")
@@ -55,91 +52,29 @@ class Losing:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.statements = STATEMENTS
-        self.users: defaultdict[object, set[pytest.Item]] = defaultdict(set)
-        self.seconds: dict[pytest.Item, float] = {}
-        self.now: set[Any] = set()
+        self.items: dict[str, pytest.Item] = {}
+        self.record = Record(Path())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed or session.config.option.collectonly:
             return False
         with tempfile.TemporaryDirectory() as scratch:
-            record = self.config.option.lose_record or Path(scratch) / "record"
-            items = {item.nodeid: item for item in session.items}
-            if record.exists():
-                self._load(record, items)
-            if missing := [item for item in session.items if item not in self.seconds]:
-                self._record_in_child(missing, record)
-                self._load(record, items)
-        session.testsfailed = self._lose_all()
+            self.record = Record(self.config.option.lose_record or Path(scratch) / "record")
+            self.record.load()
+            self.items = {item.nodeid: item for item in session.items}
+            if missing := [item for name, item in self.items.items() if name not in self.record.seconds]:
+                self.record.add(missing, self.statements, JOBS)
+                self.record.load()
+            session.testsfailed = self._lose_all()
         return True
 
-    def _record_in_child(self, items: Sequence[pytest.Item], record: Path) -> None:
-        """Here no test has run: threads that one began would be missing in every process that is forked later."""
-        child = os.fork()
-        if child:
-            os.waitpid(child, 0)
-            return
-        try:
-            self._record(items)
-            self._save(record)
-        finally:
-            os._exit(0)
-
-    def _save(self, record: Path) -> None:
-        """Add what was recorded to the file: it may know tests that this run did not select."""
-        users, seconds = pickle.loads(record.read_bytes()) if record.exists() else ({}, {})
-        for used, items in self.users.items():
-            users.setdefault(used, set()).update(item.nodeid for item in items)
-        seconds.update((item.nodeid, cost) for item, cost in self.seconds.items())
-        finished = record.with_name(f"{record.name}.{os.getpid()}")
-        finished.write_bytes(pickle.dumps((users, seconds)))
-        finished.replace(record)
-
-    def _load(self, record: Path, items: dict[str, pytest.Item]) -> None:
-        users, seconds = pickle.loads(record.read_bytes())
-        for used, names in users.items():
-            self.users[used] = {items[name] for name in names if name in items}
-        self.seconds = {items[name]: cost for name, cost in seconds.items() if name in items}
-
-    def _record(self, items: Sequence[pytest.Item]) -> None:
-        self._watch_statements()
-        for at, item in enumerate(items):
-            following = items[at + 1] if at + 1 < len(items) else None
-            self.now, began = set(), time.process_time()
-            sys.settrace(self._trace)
-            threading.settrace(self._trace)
-            reports = runtestprotocol(item, log=False, nextitem=following)
-            sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
-            if any(report.failed for report in reports):
-                print(f"fails unchanged: {item.nodeid}", flush=True)
-                continue
-            self.seconds[item] = time.process_time() - began
-            recorded, self.now = self.now, set()  # threads may still be at work
-            for used in recorded:
-                self.users[used].add(item)
-
-    def _watch_statements(self) -> None:
-        from kilonova.store.sqlite_transactions import SqliteTx
-
-        start, many = SqliteTx.start, SqliteTx.many
-
-        def started(tx: Any, statement: Any, params: Any) -> Any:
-            self.now.add(self.statements.key(statement))
-            return start(tx, statement, params)
-
-        async def of_many(tx: Any, statement: Any, rows: Any, /) -> None:
-            self.now.add(self.statements.key(statement))
-            await many(tx, statement, rows)
-
-        SqliteTx.start = started  # type: ignore[method-assign]
-        SqliteTx.many = of_many  # type: ignore[method-assign]
-
-    def _trace(self, frame: Any, event: str, arg: Any) -> None:
-        code = frame.f_code
-        if code.co_filename.startswith(PACKAGE):
-            self.now.add((relative(code.co_filename), code.co_qualname))
+    def _users(self, condition: Condition) -> list[pytest.Item]:
+        """The tests that use it: those whose file has its file's name first, then the quickest."""
+        stem = Path(condition.where.partition(":")[0]).stem
+        names = [name for name in self.record.users(condition.used_by) if name in self.items]
+        names.sort(key=lambda name: (f"/test_{stem}." not in name, self.record.seconds[name]))
+        return [self.items[name] for name in names if name in self.record.seconds]
 
     def _conditions(self) -> Iterator[Condition]:
         option = self.config.option
@@ -180,7 +115,7 @@ class Losing:
         for condition, verdict in self._attempts(tried):
             count[verdict] += 1
             if verdict in (SURVIVES, UNUSED):
-                used = len(self.users.get(condition.used_by, ()))
+                used = len(self._users(condition))
                 print(f"{'SURVIVES' if used else 'UNUSED  '}  {condition}  ({used} tests use it)", flush=True)
         print(
             f"\n{len(tried)} conditions: {count[NOTICED]} noticed, {count[SURVIVES]} survive, {count[UNUSED]} in code "
@@ -191,7 +126,7 @@ class Losing:
     def _attempts(self, conditions: Sequence[Condition]) -> Iterator[tuple[Condition, int]]:
         running: dict[int, Condition] = {}
         for condition in conditions:
-            items = sorted(self.users.get(condition.used_by, ()), key=lambda item: self.seconds[item])
+            items = self._users(condition)
             if not items:
                 yield condition, UNUSED
                 continue

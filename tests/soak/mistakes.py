@@ -13,7 +13,7 @@ from tests.soak.conditions import Condition, changed_functions
 
 Change = tuple[ast.AST, Callable[[], None]]
 NEIGHBOUR: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
-CONFUSED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
+CONFUSED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 TWINS = {"source": "destination", "old": "new", "first": "last", "before": "after"}
 TWINS |= {right: left for left, right in TWINS.items()}
 ONLY_SEEN = {"log", "logs", "logger", "measures", "metrics"}  # a lost line of a log changes no behaviour

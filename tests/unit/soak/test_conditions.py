@@ -72,6 +72,12 @@ def _changed(line: str, changes) -> list[str]:
     source, changed = f"def f():\n    {line}", []
     for number in range(len(_losses(ast.parse(source), changes))):
         tree = ast.parse(source)
-        _losses(tree, changes)[number][2]()
+        _losses(tree, changes)[number].lose()
         changed.append(ast.unparse(tree))
     return changed
+
+
+def test_a_condition_is_used_by_those_who_run_its_statement() -> None:
+    tree = ast.parse("def f():\n    if (a\n            and b):\n        g()\n    return [\n        x for x in a if x]")
+    lines = {ast.unparse(loss.node): loss.lines for loss in _losses(tree, _conditions_of)}
+    assert lines == {"a": (2, 3, 2, 6), "b": (2, 3, 2, 6), "x": (5, 6, 2, 6)}
