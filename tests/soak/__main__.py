@@ -202,7 +202,7 @@ def main() -> int:
     parser.add_argument("--mutation", nargs="*", default=[], help="only these")
     parser.add_argument("--suite", nargs="*", default=[], help="only these suites may kill")
     parser.add_argument("--lose", nargs="*", default=[], help="conditions of these files only")
-    parser.add_argument("--count", type=int, default=40, help="how many random mistakes are made")
+    parser.add_argument("--count", type=int, default=40, help="how many random mistakes are made; 0: all")
     parser.add_argument("--seed", default="1", help="which random mistakes are made")
     parser.add_argument("--record", type=Path, help="file that keeps which tests use what")
     parser.add_argument("--likely", action="store_true", help="try each mutation only against its likely killer")

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--lose-keys", action="store_true", help="only conditions of statements, and keys of rows")
     group.addoption("--lose-seconds", type=float, default=20.0, help="CPU time for the tests of one condition")
     group.addoption("--lose-record", type=Path, help="keep there which tests use what; add tests that it does not know")
-    group.addoption("--mistakes", type=int, default=0, help="make so many mistakes of all kinds instead, at random")
+    group.addoption("--mistakes", type=int, help="make so many mistakes of all kinds instead, at random; 0: all")
     group.addoption("--mistakes-seed", default="1", help="which ones")
     group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
 
@@ -86,28 +87,28 @@ class Losing:
     def _lose_all(self) -> int:
         """Return how many conditions nothing misses."""
         option = self.config.option
-        if option.mistakes:
+        if option.mistakes is not None:
             return self._attempt_all(self._mistakes(option.mistakes, option.mistakes_seed))
-        known = {line.partition("  #")[0].strip() for line in EQUIVALENT.read_text().splitlines()}
-        chosen = [one for one in self._conditions() if _is_chosen(one.where, option.lose) and str(one) not in known]
+        chosen = [one for one in self._conditions() if _is_chosen(one.where, option.lose) and not _is_equivalent(one)]
         tried = random.Random(1).sample(chosen, round(option.lose_share * len(chosen)))
         return self._attempt_all(sorted(tried, key=str))
 
     def _mistakes(self, number: int, seed: str) -> list[Condition]:
-        """So many of each kind, as long as there are some."""
+        """Of each kind equally many, as long as there are some; of number 0, all."""
         option, by_kind = self.config.option, defaultdict[str, list[Condition]](list)
         for condition in self._conditions():
-            if _is_chosen(condition.where, option.lose):
+            if _is_chosen(condition.where, option.lose) and not _is_equivalent(condition):
                 by_kind["lost key" if condition.is_key else "lost condition"].append(condition)
         for path in sorted((ROOT / "kilonova").rglob("*.py")):
             if _is_chosen(relative(str(path)), option.lose):
                 for kind, mistake in of_file(path):
-                    by_kind[kind].append(mistake)
+                    if _is_chosen(mistake.where, option.lose) and not _is_equivalent(mistake):
+                        by_kind[kind].append(mistake)
         chance = random.Random(seed)
         for mistakes in by_kind.values():
             chance.shuffle(mistakes)
         turns = itertools.zip_longest(*by_kind.values())
-        return [one for turn in turns for one in turn if one is not None][:number]
+        return [one for turn in turns for one in turn if one is not None][: number or None]
 
     def _attempt_all(self, tried: Sequence[Condition]) -> int:
         """Return how many nothing misses."""
@@ -165,6 +166,15 @@ class Losing:
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
                 return NOTICED
         return SURVIVES
+
+
+@cache
+def _equivalent() -> frozenset[str]:
+    return frozenset(line.partition("  #")[0].strip() for line in EQUIVALENT.read_text().splitlines())
+
+
+def _is_equivalent(condition: Condition) -> bool:
+    return str(condition) in _equivalent()
 
 
 def _is_chosen(where: str, chosen: Sequence[str]) -> bool:
