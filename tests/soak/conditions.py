@@ -49,6 +49,7 @@ class Condition:
     used_by: object  # how its tests are found in the record: Lines, or a statement's site and text
     lose: Callable[[], None]
     is_key: bool = True  # of a statement: it selects rows
+    likely: str = ""  # how the names of tests begin that are tried first
 
     def __str__(self) -> str:
         return f"{self.where} | {self.text}"
@@ -285,11 +286,14 @@ def _constant(lost: ast.expr, value: bool) -> ast.expr:
 def _lose_in_code(path: Path, number: int, changes: Changes) -> None:
     tree = ast.parse(path.read_text())
     loss = _losses(tree, changes)[number]
-    function = loss.function
     loss.lose()
     ast.fix_missing_locations(tree)
+    put_code(path, loss.function, compile(tree, str(path), "exec", dont_inherit=True))
+
+
+def put_code(path: Path, function: str, changed: types.CodeType) -> None:
+    """Give a function of the running process its code in the changed file."""
     importlib.import_module(relative(str(path)).removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-    changed = compile(tree, str(path), "exec", dont_inherit=True)
     codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(changed)}
     gc.unfreeze()  # frozen objects are not listed
     live = [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]

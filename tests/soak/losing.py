@@ -26,6 +26,8 @@ from _pytest.runner import runtestprotocol
 
 from tests.soak.conditions import ROOT, CannotBeLost, Condition, Statements, of_functions, relative
 from tests.soak.mistakes import of_file
+from tests.soak.patched import of_patch
+from tests.soak.patches import load_all
 from tests.soak.record import Record
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
@@ -42,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--lose-record", type=Path, help="keep there which tests use what; add tests that it does not know")
     group.addoption("--mistakes", type=int, help="make so many mistakes of all kinds instead, at random; 0: all")
     group.addoption("--mistakes-seed", default="1", help="which ones")
+    group.addoption("--lose-patches", action="store_true", help="the mutations of tests/mutations instead")
     group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
 
 
@@ -74,8 +77,10 @@ class Losing:
         """The tests that use it: those whose file has its file's name first, then the quickest."""
         stem = Path(condition.where.partition(":")[0]).stem
         names = [name for name in self.record.users(condition.used_by) if name in self.items]
-        names.sort(key=lambda name: (f"/test_{stem}." not in name, self.record.seconds[name]))
-        return [self.items[name] for name in names if name in self.record.seconds]
+        likely = condition.likely or f"/test_{stem}."
+        names = [name for name in names if name in self.record.seconds]
+        names.sort(key=lambda name: (likely not in name, self.record.seconds[name]))
+        return [self.items[name] for name in names]
 
     def _conditions(self) -> Iterator[Condition]:
         option = self.config.option
@@ -87,6 +92,8 @@ class Losing:
     def _lose_all(self) -> int:
         """Return how many conditions nothing misses."""
         option = self.config.option
+        if option.lose_patches:
+            return self._attempt_all(list(_patches()))
         if option.mistakes is not None:
             return self._attempt_all(self._mistakes(option.mistakes, option.mistakes_seed))
         chosen = [one for one in self._conditions() if _is_chosen(one.where, option.lose) and not _is_equivalent(one)]
@@ -166,6 +173,16 @@ class Losing:
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
                 return NOTICED
         return SURVIVES
+
+
+def _patches() -> Iterator[Condition]:
+    """Those that can be made in the running process."""
+    for patch in load_all(ROOT / "tests/mutations"):
+        condition = of_patch(patch)
+        if condition is None:
+            print(f"ELSEWHERE {patch.name}", flush=True)
+        else:
+            yield condition
 
 
 @cache

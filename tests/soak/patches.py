@@ -36,15 +36,18 @@ class Patch:
         path = tree / self.file
         if not path.is_file():
             raise Stale(f"{self.name}: there is no {self.file}")
-        lines = path.read_text().splitlines()
+        path.write_text(self.changed(path.read_text()))
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            compiled.unlink()  # it is recognised by its time in seconds, which may be the same
+
+    def changed(self, text: str) -> str:
+        lines = text.splitlines()
         changed = _replaced(lines, self.before, self.after)
         if changed is None:
             changed = _replaced(lines, [self.old], [] if self.new is None else [self.new])
         if changed is None:
             raise Stale(f"{self.name}: {self.file} does not have this line exactly once:\n{self.old}")
-        path.write_text("\n".join(changed) + "\n")
-        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
-            compiled.unlink()  # it is recognised by its time in seconds, which may be the same
+        return "\n".join(changed) + "\n"
 
 
 def _replaced(lines: Sequence[str], before: Sequence[str], after: Sequence[str]) -> list[str] | None:
