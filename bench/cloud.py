@@ -18,9 +18,10 @@ from kilonova.conductor.service import Conductor
 from kilonova.domain.messages import Beat, Orders
 from kilonova.engine import run, silence
 from kilonova.engine.core import Engine
-from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
 from kilonova.runtime import SystemClock, Uuids
+from kilonova.settings import Settings
+from kilonova.sim.lab.settings import SIMULATED
 from kilonova.store.instruments import Stats
 from kilonova.store.open import OpenStores, open_stores
 from kilonova.world import Store, World
@@ -54,7 +55,7 @@ run.tell_parent = silence.tell_parent = _tell_parent
 @dataclass
 class Cloud:
     stores: OpenStores
-    limits: Limits
+    settings: Settings
     hub: MemoryHub = field(default_factory=MemoryHub)
     hardware: Hardware = field(default_factory=Hardware)
     agents: list[Agent] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Cloud:
     beats: int = 0  # heartbeats heard
 
     def engine(self, worker: str) -> ParentalEngine:
-        return ParentalEngine(self._world(worker or "api"), REGISTRY, worker, Seal(SEAL_KEY), self.limits)
+        return ParentalEngine(self._world(worker or "api"), REGISTRY, worker, Seal(SEAL_KEY))
 
     async def start_conductor(self) -> ParentalEngine:
         engine = self.engine("conductor1")
@@ -80,7 +81,8 @@ class Cloud:
 
     async def start_agent(self, host: str) -> Agent:
         self.hardware.add_host(host)
-        agent = Agent(self._world(host, host=True), host, REGISTRY, report_interval=self.limits.report_interval)
+        interval = self.settings.default.report_interval
+        agent = Agent(self._world(host, host=True), host, REGISTRY, report_interval=interval)
         self.agents.append(agent)
         await agent.start()
         return agent
@@ -101,15 +103,16 @@ class Cloud:
             random=random.Random(),
             bus=MemoryBus(self.hub, name),
             stores=None if host else self.stores,
+            settings=self.settings,
             driver=SimulatedDriver(self.hardware, name) if host else None,
             memory=SimulatedMemory(self.hardware, name) if host else None,
         )
 
 
 @asynccontextmanager
-async def cloud(urls: Mapping[str, str], limits: Limits | None = None) -> Any:
+async def cloud(urls: Mapping[str, str], settings: Settings = SIMULATED) -> Any:
     stores = await open_stores(urls, clock=SystemClock())
-    running = Cloud(stores, limits or Limits())
+    running = Cloud(stores, settings)
     try:
         yield running
     finally:

@@ -16,7 +16,7 @@ from bench.cloud import Cloud, cloud, sqlite_urls
 from bench.engine import until_ready
 from bench.measure import Stopwatch, resident_mb
 from bench.report import Report, median, rounds
-from kilonova.engine.limits import Limits
+from kilonova.sim.lab.settings import SIMULATED
 from kilonova.store.hosts import judge_all
 from kilonova.world import Tx
 
@@ -25,7 +25,7 @@ AT_ONCE = 64  # registrations under way; all at once would only wait in one queu
 SETTLING = 15.0
 WINDOW = 30.0
 WINDOWS = 3
-LIMITS = Limits(report_interval=10.0)
+OPTIONS = SIMULATED.default
 
 
 async def start_hosts(running: Cloud, count: int) -> None:
@@ -44,7 +44,7 @@ async def start_hosts(running: Cloud, count: int) -> None:
 
 async def hosts_up(running: Cloud) -> int:
     async def body(tx: Tx) -> int:
-        return sum(state.word == "up" for state in (await judge_all(tx, LIMITS.service_down_time)).values())
+        return sum(state.word == "up" for state in (await judge_all(tx, OPTIONS.service_down_time)).values())
 
     return await running.stores.cell("cell1").read(body)
 
@@ -52,12 +52,12 @@ async def hosts_up(running: Cloud) -> int:
 async def measure(directory: str, count: int) -> Report:
     logging.basicConfig(level=logging.WARNING)
     report = Report("heartbeats")
-    async with cloud(sqlite_urls(directory), LIMITS) as running:
+    async with cloud(sqlite_urls(directory)) as running:
         await running.start_conductor()
         before = resident_mb()
         watch = Stopwatch.start()
         await start_hosts(running, count)
-        report.add("hosts", count, note=f"report_interval {LIMITS.report_interval:g} s")
+        report.add("hosts", count, note=f"report_interval {OPTIONS.report_interval:g} s")
         report.add("registering them all", watch.wall, "s", f"CPU {watch.cpu:.1f} s")
         await asyncio.sleep(SETTLING)
         shares, heard = [], running.beats
@@ -69,7 +69,7 @@ async def measure(directory: str, count: int) -> Report:
         report.at_most(
             "CPU while they heartbeat", median(shares), "% of a core", 15.0, f"{rounds(shares, 1)}, {WINDOW:g} s each"
         )
-        report.at_least("heartbeats per second", beats, "1/s", count / LIMITS.report_interval * 0.95)
+        report.at_least("heartbeats per second", beats, "1/s", count / OPTIONS.report_interval * 0.95)
         report.add("CPU per heartbeat", median(shares) * 10_000 / beats, "µs", "with everything that stands behind it")
         report.exactly("hosts up at the end, by the database", await hosts_up(running), count)
         report.add("memory", resident_mb(), "MB", f"{(resident_mb() - before) / count * 1000:.0f} kB per host")

@@ -18,15 +18,15 @@ import uvloop
 
 from bench.measure import Stopwatch
 from bench.report import Report
-from bench.scheduler import DOWN_AFTER, Still, cloud
+from bench.scheduler import SETTINGS, Still, cloud
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details, details_document
 from kilonova.domain.server import Flavor, flavor_document
 from kilonova.domain.whole_hosts import HostPlan
-from kilonova.engine.limits import Limits
 from kilonova.operations.whole_hosts.plan import Ground, plan_evacuation
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables.cell import hosts, servers
+from kilonova.settings import DEFAULTS
 from kilonova.store import rows
 from kilonova.store.open import OpenStores
 from kilonova.store.statements import Sql, insert_row
@@ -88,11 +88,11 @@ async def measure(report: Report) -> None:
 
 
 async def tell(stores: OpenStores, report: Report, count: int, dead: list[str], limit: float) -> None:
-    scheduler = Scheduler(stores, Still(), random.Random(1), DOWN_AFTER)
+    scheduler = Scheduler(stores, Still(), random.Random(1), SETTINGS)
     await scheduler.plan([], ["cell1"], {}, at_once=4)
     cause = Cause(user_id="u", project_id="p", request_id="r", through="bench")
     watch = Stopwatch.start()
-    ground = Ground(stores.cell("cell1"), stores.control, stores.placement, scheduler, Limits(), cause)
+    ground = Ground(stores.cell("cell1"), stores.control, stores.placement, scheduler, DEFAULTS, cause)
     plan = await plan_evacuation(ground, dead, {})
     document = msgspec.json.encode(plan)
     cpu = watch.cpu

@@ -23,6 +23,7 @@ from kilonova.runtime import SystemClock
 from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables.cell import hosts
+from kilonova.settings import Default, Settings
 from kilonova.store.open import OpenStores, open_stores
 from kilonova.store.statements import Sql, insert_row
 from kilonova.world import Tx
@@ -31,7 +32,7 @@ LIMITS = {10_000: 3.0, 100_000: 20.0}  # ms of CPU for one decision
 ROUNDS, DECISIONS = 5, 40
 PROMISED = 50  # servers that are between their decision and their claim
 NAMES = ("control", "placement", "cell0", "cell1")
-DOWN_AFTER = 3600.0
+SETTINGS = Settings(default=Default(service_down_time=3600.0))
 REQUEST = ResourceRequest(flavor=Flavor(name="m1.large", vcpus=4, memory_mb=8192, disk_gb=80), project="lab")
 NOTHING = ResourceRequest(flavor=Flavor(name="huge", vcpus=1, memory_mb=2 * OFFERS["MEMORY_MB"], disk_gb=1))
 
@@ -106,7 +107,7 @@ async def measure(report: Report) -> None:
 
 async def tell(stores: OpenStores, report: Report, count: int, limit: float) -> None:
     clock = Still()
-    scheduler = Scheduler(stores, clock, random.Random(1), DOWN_AFTER)
+    scheduler = Scheduler(stores, clock, random.Random(1), SETTINGS)
     watch = Stopwatch.start()
     first = await scheduler.place(REQUEST, ["cell1"])
     report.add(f"{count:,} hosts: first question, with loading, CPU", watch.cpu, "s")

@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 import types
@@ -39,6 +40,11 @@ class SystemClock:
 class Uuids:
     def uuid(self) -> str:
         return str(uuid.uuid4())
+
+
+def machine_name(settings: Settings) -> str:
+    """Return the name of this machine as a host and as a sender of notifications."""
+    return settings.default.host or socket.gethostname()
 
 
 def new_key() -> str:

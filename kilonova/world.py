@@ -28,6 +28,7 @@ from kilonova.domain.image_bytes import ImageContent, UploadOrder
 from kilonova.domain.json import JsonObject
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.domain.volume import Attached, BootSource, SnapshotState, VolumeConnection, VolumeState
+from kilonova.settings import DEFAULTS, Settings
 
 T = TypeVar("T")
 
@@ -375,7 +376,8 @@ class World:
     random: random.Random
     bus: Bus
     stores: Stores | None = None
-    settings: Any = None
+    settings: Settings = DEFAULTS
+    machine: str = ""  # the name of this machine in notifications
     driver: Driver | None = None
     memory: HostMemory | None = None
     fence: HostFence | None = None

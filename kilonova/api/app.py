@@ -34,12 +34,11 @@ from kilonova.api.service_app import ServiceApp
 from kilonova.api.volume.dialect import VolumeDialect, VolumeRootDialect
 from kilonova.api.volume.routes import ROUTES as VOLUME_ROUTES
 from kilonova.api.volume.versions import ROOT_ROUTES as VOLUME_ROOT_ROUTES
-from kilonova.settings import DEFAULTS
 
 
 def make_app(service: Service) -> ASGIApp:
-    metrics = metrics_pages(service.world.db, service.identity, service.engine.limits.service_down_time)
-    settings = service.world.settings or DEFAULTS
+    settings = service.world.settings
+    metrics = metrics_pages(service.world.db, service.identity, settings.default.service_down_time)
     novnc = Mount(PAGES_PATH, novnc_pages(settings.default.web))
     pages = Starlette(routes=[Page("/", home, methods=["GET"]), *PAGES, *metrics, novnc])
     pages.state.service = service

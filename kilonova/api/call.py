@@ -18,7 +18,7 @@ from kilonova.domain.caller import Caller
 from kilonova.domain.cause import Cause
 from kilonova.engine.core import Engine
 from kilonova.operations.checks.requester import Requester
-from kilonova.settings import DEFAULTS, Settings
+from kilonova.settings import Settings
 from kilonova.world import Stores
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Call:
 
     @property
     def settings(self) -> Settings:
-        return self.service.world.settings or DEFAULTS
+        return self.service.world.settings
 
     @property
     def query(self) -> QueryParams:

@@ -40,7 +40,7 @@ async def audit_all(engine: Engine) -> None:
         logger.warning("audit: left: %s", sentence)
     for cell, why in report.unreachable.items():
         logger.warning("audit: %d consumers are unknown, cell %s: %s", len(report.unknown), cell, why)
-    await forget_ledger(db.placement, engine.limits.ledger_days)
+    await forget_ledger(db.placement, engine.settings.audit.ledger_days)
     for journal in db.journals():
         with contextlib.suppress(Unreachable):  # named in the report
             await forget_keys(journal)

@@ -42,7 +42,7 @@ async def confirm_forgotten(engine: Engine, journal: Store) -> None:
     await _see(engine, journal)
 
     async def body(tx: Tx) -> Sequence[Row]:
-        over = await tx.now() - engine.limits.resize_confirm_window
+        over = await tx.now() - engine.settings.default.resize_confirm_window
         return [row for row in await tx.all(_SEEN) if row["finished_seen_at"] <= over]
 
     for row in await journal.read(body):

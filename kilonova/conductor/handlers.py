@@ -95,7 +95,7 @@ class MessageHandlers:
         if refused:  # before it is heard: what it saw is another cloud's
             return Registered(epoch=0, refused=refused)
         await self._hear(message.host, message.cell, message.seen)
-        patience = self.engine.limits.report_interval / 5  # the host waits for half of that interval
+        patience = self.engine.settings.default.report_interval / 5  # the host waits for half of that interval
         weight = 1 + len(message.copies) // COPIES
         async with self.registering.passed(weight, patience, message.host):
             return await register(self.engine, message)

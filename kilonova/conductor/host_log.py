@@ -30,7 +30,7 @@ class HostLog:
             await self._engine.world.clock.sleep(seconds)
 
     async def look(self, cell: Store) -> None:
-        down_after = self._engine.limits.service_down_time
+        down_after = self._engine.settings.default.service_down_time
 
         async def body(tx: Tx) -> dict[str, HostState]:
             return await judge_all(tx, down_after)

@@ -84,7 +84,7 @@ async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
     say), are ready again. Those it took within the last lease may just be on their way."""
 
     async def find(tx: Tx) -> list[tuple[str, int]]:
-        mine = await tx.all(_MINE, me=engine.worker, lease=engine.limits.lease_seconds)
+        mine = await tx.all(_MINE, me=engine.worker, lease=engine.settings.conductor.lease_seconds)
         return [(row["operation_id"], row["ordinal"]) for row in mine if row["operation_id"] not in driving]
 
     lost = await journal.read(find)

@@ -64,7 +64,7 @@ class Observer:
         Writes are left out if possible: a cell without hosts needs no observer, and in a quiet one the observer is
         recorded only now and then."""
         heard, self.heard = self.heard, {}
-        here, down_after = self.engine.world.clock.monotonic(), self.engine.limits.service_down_time
+        here, down_after = self.engine.world.clock.monotonic(), self.engine.settings.default.service_down_time
         receiving = echo_works and (len(self.known) < 2 or here - self.last_heard <= down_after / 2)
         if not heard and not await self._is_due(receiving, here):
             return False
@@ -97,7 +97,7 @@ class Observer:
 
     def _seen(self, heard: dict[str, tuple[str, float]], now: float, here: float) -> list[dict[str, str | float]]:
         """Return the hosts as seen at this flush, or earlier if an earlier flush failed to record them."""
-        due = here - self.engine.limits.flush_seconds
+        due = here - self.engine.flush_seconds
         return [
             {"host": host, "in_session": session, "seen": now - max(due - at, 0.0)}
             for host, (session, at) in heard.items()
@@ -107,8 +107,7 @@ class Observer:
         """Return whether this flush follows the last one without a gap. In a gap nothing was heard: this process hung,
         the machine was suspended, or the database was unreachable, so that nothing could be recorded (law 9). A single
         host would count as down after it, since there is no other to be heard."""
-        limits = self.engine.limits
-        longest = max(limits.service_down_time / 2, 3 * limits.flush_seconds)
+        longest = max(self.engine.settings.default.service_down_time / 2, 3 * self.engine.flush_seconds)
         return self.flushed is not None and now - self.flushed[0] <= longest
 
     async def _is_due(self, receiving: bool, here: float) -> bool:
@@ -119,8 +118,7 @@ class Observer:
             return False
         if not receiving:
             self.since = None
-        limits = self.engine.limits
-        quiet = min(QUIET_FLUSHES * limits.flush_seconds, limits.service_down_time / 8)
+        quiet = min(QUIET_FLUSHES * self.engine.flush_seconds, self.engine.settings.default.service_down_time / 8)
         return bool(self.known) and (self.flushed is None or here - self.flushed[1] > quiet - SLACK_SECONDS)
 
     def _has_jumped(self, now: float, here: float) -> bool:
@@ -129,14 +127,14 @@ class Observer:
         if self.flushed is None:
             return False
         there, then = self.flushed
-        return abs((now - there) - (here - then)) > self.engine.limits.service_down_time / 4
+        return abs((now - there) - (here - then)) > self.engine.settings.default.service_down_time / 4
 
     def _seen_lately(self, now: float, here: float) -> list[dict[str, str | float]]:
         """Return what was heard before the clock was set, in the time of the new clock."""
         return [
             {"host": host, "in_session": session, "seen": now - (here - then)}
             for host, (session, then) in self.heard_at.items()
-            if here - then <= self.engine.limits.service_down_time
+            if here - then <= self.engine.settings.default.service_down_time
         ]
 
     async def _listening(self, tx: Tx, since: float, now: float) -> None:

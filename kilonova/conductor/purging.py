@@ -13,11 +13,11 @@ SECONDS_BETWEEN = 3600.0
 
 
 async def purge_all(engine: Engine) -> None:
-    limits = engine.limits
+    days = engine.settings.retention.days
     try:
-        counts = await purge(engine.world.db, limits.retention_days, ledger_days=limits.ledger_days)
+        counts = await purge(engine.world.db, days, ledger_days=engine.settings.audit.ledger_days)
     except Unreachable as error:
         logger.debug("purge: %s", error)  # that it is away was said once
         return
     if counts:
-        log_purge(limits.retention_days, counts)
+        log_purge(days, counts)

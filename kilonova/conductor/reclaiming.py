@@ -31,7 +31,7 @@ _WAITING = Sql(
 
 async def reclaim(engine: Engine, journal: Store) -> None:
     async def body(tx: Tx) -> list[tuple[str, Cause]]:
-        over, restored = await tx.now() - engine.limits.reclaim_instance_interval, await restored_at(tx)
+        over, restored = await tx.now() - engine.settings.default.reclaim_instance_interval, await restored_at(tx)
         return [
             (row["id"], _cause(engine, row))
             for row in await tx.all(_WAITING)

@@ -72,25 +72,25 @@ class Conductor:
         await bus.serve(HOSTS_ANSWER, self._on_answer)
         self.engine.world.db.on_return(self._on_return)
         await self._look_for_cells()
-        limits = self.engine.limits
+        default, options = self.engine.settings.default, self.engine.settings.conductor
         for work, seconds in (
-            (self._poll, limits.poll_seconds),
-            (self._look_after_leases, limits.lease_seconds / 3),
-            (self._flush, limits.flush_seconds),
-            (self._watch, limits.poll_seconds),
-            (self._look_for_cells, limits.poll_seconds),
+            (self._poll, options.poll_seconds),
+            (self._look_after_leases, options.lease_seconds / 3),
+            (self._flush, self.engine.flush_seconds),
+            (self._watch, options.poll_seconds),
+            (self._look_for_cells, options.poll_seconds),
         ):
             self._loops.append(asyncio.create_task(self._every(seconds, work)))
-        if limits.reclaim_instance_interval:
-            often = min(limits.reclaim_instance_interval / 2, MOST_BETWEEN_RECLAIMS)
+        if default.reclaim_instance_interval:
+            often = min(default.reclaim_instance_interval / 2, MOST_BETWEEN_RECLAIMS)
             self._loops.append(asyncio.create_task(self._every(often, self._reclaim)))
-        if limits.resize_confirm_window:
-            often = min(limits.resize_confirm_window / 2, MOST_BETWEEN_CONFIRMS)
+        if default.resize_confirm_window:
+            often = min(default.resize_confirm_window / 2, MOST_BETWEEN_CONFIRMS)
             self._loops.append(asyncio.create_task(self._every(often, self._confirm)))
         self._loops.append(asyncio.create_task(self._now_and_then(seconds_between_looks(self.engine), self._reopen)))
-        if limits.audit_interval:
-            self._loops.append(asyncio.create_task(self._now_and_then(limits.audit_interval, self._audit)))
-        if limits.retention_days:
+        if audit_interval := self.engine.settings.audit.interval:
+            self._loops.append(asyncio.create_task(self._now_and_then(audit_interval, self._audit)))
+        if self.engine.settings.retention.days:
             self._loops.append(asyncio.create_task(self._now_and_then(SECONDS_BETWEEN, self._purge)))
 
     async def stop(self) -> None:
@@ -264,7 +264,7 @@ class Conductor:
     # -- leases, heartbeats, silence ----------------------------------------------------------------------------
 
     async def _look_after_leases(self) -> None:
-        here, seconds = self.engine.world.clock.monotonic(), self.engine.limits.lease_seconds
+        here, seconds = self.engine.world.clock.monotonic(), self.engine.settings.conductor.lease_seconds
         if self._alone:
             seconds = max(seconds, ALONE_SECONDS)
         if not self._alone or here - self._renewed_at >= seconds / 3:
@@ -289,7 +289,7 @@ class Conductor:
 
     async def _hears_itself(self) -> bool:
         try:
-            seconds = self.engine.limits.flush_seconds
+            seconds = self.engine.flush_seconds
             return await self.engine.world.bus.call(self._echo_subject, b"?", timeout=seconds) == b"?"
         except NoAnswer:
             return False

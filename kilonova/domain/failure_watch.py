@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -28,14 +29,17 @@ OPEN_STATES = ("fencing", "fence_failed", "fenced", "evacuating", "incomplete", 
 ASKS, WAITS, HELD, ACTS, KNOWN = "asks", "waits", "held", "acts", "known"
 
 
-class WatchRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's settings in [ha]."""
+class WatchRules(Protocol):
+    """Those of the operator's settings in [ha] that a decision depends on."""
 
-    automatic: bool = False
-    storm_percent: float = 10.0
-    storm_hosts: int = 3
-    storm_window: float = 600.0
-    fence_timeout: float = 60.0
+    @property
+    def automatic(self) -> bool: ...
+
+    @property
+    def storm_percent(self) -> float: ...
+
+    @property
+    def storm_hosts(self) -> int: ...
 
 
 class Disarmed(msgspec.Struct, frozen=True, kw_only=True):

@@ -119,7 +119,7 @@ async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[AnyStep, Go]:
 async def _check(engine: Engine, tx: Tx, op: Op, row: Row, step: AnyStep, go: Go) -> None:
     """Refuse unless the step failed for good or often enough and nobody is trying it now; never abandon a copy that
     may run on a host that is not declared down."""
-    host = await judge_host(tx, go.target.host, engine.limits.service_down_time) if go.target.host else None
+    host = await judge_host(tx, go.target.host, engine.settings.default.service_down_time) if go.target.host else None
     if not op.course.stuck:
         waits = f"it waits for {op.waiting_for}" if op.waiting_for else f"it is {op.state}"
         raise Refused(

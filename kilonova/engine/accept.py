@@ -128,7 +128,7 @@ async def _accept(
         await records.interrupted(tx, old, f"The operation was superseded by {operation.name}.", now)
         op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
     await _seize(tx, operation, op, subject, now)
-    if subject.live is not None and engine.limits.notifier:
+    if subject.live is not None and engine.settings.notifications.is_on:
         await Teller(engine, tx, journal, old).superseded()
     await operation.accepted(tx, op, facts, subject, now)
     first = await store_operation(engine, tx, journal, operation, op, ask, now)
@@ -166,7 +166,7 @@ async def store_operation(
         await records.events_started(tx, op, step.events, go.target.host, now)
     await engine.seal.put(tx, op.id, ask.secrets)
     await remember_key(tx, ask, op.id, now)
-    if engine.limits.notifier:
+    if engine.settings.notifications.is_on:
         await Teller(engine, tx, journal, op).begun()
     return go
 
@@ -241,7 +241,7 @@ async def gather(engine: Engine, tx: Tx, ask: Ask, operation: Operation[F, P], *
     seen = row["operation_id"]
     live = await rows.fetch(tx, operations, lock=lock, id=seen, live=1) if seen is not None else None
     server = Server.from_row(row)
-    down_after = engine.limits.service_down_time
+    down_after = engine.settings.default.service_down_time
     params = params_of(operation, ask.params)
     named = params.host
     move = await tx.one(_OPEN_MIGRATION, server_id=ask.server_id)

@@ -263,7 +263,7 @@ async def _decide(
             problem,
             done=done,
             committed=op.committed,
-            max_attempts=engine.limits.max_attempts,
+            max_attempts=engine.settings.scheduler.max_attempts,
         )
         waits = isinstance(move, Go) and move.waits
         op.course.stuck = stuck_sentence(op, step, done, problem) if waits else ""

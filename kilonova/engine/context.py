@@ -23,11 +23,11 @@ from kilonova.domain.params import Params
 from kilonova.domain.server import Flavor, Server
 from kilonova.engine.course import Problem
 from kilonova.engine.facts import OperationFacts
-from kilonova.engine.limits import Limits
 from kilonova.engine.model import Target
 from kilonova.placement.fence import Fence
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables import cell
+from kilonova.settings import Settings
 from kilonova.store import rows
 from kilonova.store.host_hardware import claim_document, touch
 from kilonova.world import Claims, Driver, ImageUploader, Row, Store, Tx, World
@@ -94,7 +94,6 @@ class Context(Generic[F_co, P_co]):
     target: Target
     server: Server | None = None
     server_is_locked: bool = False  # it was read and locked in the transaction that this is used in
-    limits: Limits = field(default_factory=Limits)
     scheduler: Scheduler | None = None
     problem: Problem | None = None
     attempt: int = 1
@@ -111,6 +110,10 @@ class Context(Generic[F_co, P_co]):
     changes: list[Change] = field(default_factory=list)
     wrote_rows: bool = False  # one of the changes is the operation's own: it may be of the server's record
     server_changes: dict[str, str | float | None] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        return self.world.settings
 
     @property
     def fence(self) -> Fence:

@@ -16,12 +16,12 @@ from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.domain.server import Server
 from kilonova.engine.context import AnyContext, Context
 from kilonova.engine.journal import ENDED, Op, tell_end
-from kilonova.engine.limits import Limits
 from kilonova.engine.lookout import Lookout
 from kilonova.engine.model import AnyOperation, Registry, Target
 from kilonova.engine.secrets import Seal
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables import cell
+from kilonova.settings import Settings
 from kilonova.store import rows
 from kilonova.world import Body, Store, Tx, World
 
@@ -38,11 +38,18 @@ class Engine:
     registry: Registry
     worker: str
     seal: Seal
-    limits: Limits
     scheduler: Scheduler | None = None
+    flush_seconds: float = 1.0  # how often heartbeats are written, or more often if hosts soon count as silent
     lookout: Lookout = field(default_factory=Lookout)
     on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
     _waking: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.flush_seconds = min(self.flush_seconds, self.settings.default.service_down_time / 8)
+
+    @property
+    def settings(self) -> Settings:
+        return self.world.settings
 
     def operation(self, kind: str) -> AnyOperation:
         return self.registry[kind]
@@ -125,7 +132,6 @@ def context_for(engine: Engine, journal: Store, op: Op, target: Target, server: 
         cause=op.cause,
         target=target,
         server=server,
-        limits=engine.limits,
         scheduler=engine.scheduler,
         problem=op.course.problem,
         attempt=op.course.attempt,

@@ -39,7 +39,7 @@ class Stood(NamedTuple):
 
 def standing_of(engine: Engine, op: Op) -> Stood | None:
     """Return the operation's position; None if notifications are off."""
-    return _stood(op.course) if engine.limits.notifier else None
+    return _stood(op.course) if engine.settings.notifications.is_on else None
 
 
 def _stood(course: Course) -> Stood:
@@ -142,7 +142,7 @@ class Teller:
         if server is None:
             return
         payload = compute_task_payload(server, problem, state)
-        publisher = f"nova-conductor:{self.engine.limits.notifier}"
+        publisher = f"nova-conductor:{self.engine.world.machine}"
         await self._put(f"compute_task.{self.operation.task}.error", publisher, payload, SEVERE)
 
     async def _server(self) -> Server | None:
@@ -177,7 +177,7 @@ class Teller:
         if one.sender == "compute" and host:
             return f"nova-compute:{host}"
         sender = "api" if one.sender == "compute" else one.sender
-        return f"nova-{sender}:{self.engine.limits.notifier}"
+        return f"nova-{sender}:{self.engine.world.machine}"
 
     async def _put(self, event: str, publisher: str, payload: Payload, priority: str) -> None:
         message_id = str(uuid.uuid5(_NAMESPACE, f"{self.op.id}:{self.op.ordinal}:{event}"))
@@ -187,7 +187,7 @@ class Teller:
 def new_message_id(engine: Engine) -> str:
     """Return an id for a notification without an operation, made before the transaction since that may run again;
     "": notifications are off."""
-    return engine.world.ids.uuid() if engine.limits.notifier else ""
+    return engine.world.ids.uuid() if engine.settings.notifications.is_on else ""
 
 
 async def tell_service(engine: Engine, tx: Tx, host: str, message_id: str) -> None:

@@ -217,7 +217,7 @@ async def postpone(
         return is_called
 
     seconds = SOON if await engine.write(journal, body) else wait.seconds
-    if seconds < engine.limits.poll_seconds:  # else the next look for work finds it as early
+    if seconds < engine.settings.conductor.poll_seconds:  # else the next look for work finds it as early
         engine.wake_in(seconds + MOMENT, journal.name, operation_id)
     if wait.for_answer:
         engine.lookout.add(journal, operation_id, ordinal)

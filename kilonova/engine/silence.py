@@ -13,7 +13,6 @@ from kilonova.engine.conclude import Outcome, conclude
 from kilonova.engine.core import Engine, has_servers
 from kilonova.engine.course import Problem
 from kilonova.engine.journal import Op
-from kilonova.engine.limits import Limits
 from kilonova.engine.model import DEBT, FAIL, WAIT, AnyStep
 from kilonova.engine.run import pass_on
 from kilonova.schema.tables.journal import STEP_IS_OPEN, operations, steps
@@ -67,7 +66,7 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
 
     async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], dict[str, str], float]:
         found = sorted(await tx.all(_OPEN_ON_HOSTS), key=lambda row: (row["operation_id"], row["ordinal"]))
-        states = await judge_all(tx, engine.limits.service_down_time) if found else {}
+        states = await judge_all(tx, engine.settings.default.service_down_time) if found else {}
         owners: dict[str, str] = {}
         for row in found:
             if row["heir_of"]:
@@ -114,7 +113,7 @@ async def _in_time(engine: Engine, journal: Store, row: Row, step: AnyStep, stat
         text = f"{step.name} on {row['place']} did not end within {step.deadline:.0f} s"
         problem = Problem(code="deadline", message=text, step=step.name, elsewhere=True, final=True)
         await _end(engine, journal, row, Outcome(problem=problem))
-    elif state.silent > _beats_missed(engine.limits):
+    elif state.silent > _beats_missed(engine):
         text = f"{row['place']} to answer about {step.name}; last heard {state.silent:.0f} s ago"
         await set_waiting(engine, journal, row["operation_id"], row["ordinal"], text, only_say=True)
     elif row["waiting_for"] is not None:
@@ -132,10 +131,10 @@ async def _taken_now(engine: Engine, journal: Store, row: Row) -> None:
     await engine.write(journal, body)
 
 
-def _beats_missed(limits: Limits) -> float:
+def _beats_missed(engine: Engine) -> float:
     """Return the seconds after which at least one heartbeat is missing. That decides nothing (law 9), so the operation
     keeps its state; it only shows why nothing happens."""
-    return 1.5 * limits.report_interval + limits.flush_seconds
+    return 1.5 * engine.settings.default.report_interval + engine.flush_seconds
 
 
 async def _end(engine: Engine, journal: Store, row: Row, outcome: Outcome) -> None:

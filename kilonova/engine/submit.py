@@ -141,7 +141,7 @@ async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
         spec.details.user_data = spec.details.personality = None
         facts = op.facts(operation)
         facts.cells, facts.devices = cells, bool(spec.volumes)
-        facts.build_request = spec if engine.limits.notifier else None
+        facts.build_request = spec if engine.settings.notifications.is_on else None
         op.committed = True  # the build request is gone
         await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
         return Accepted(operation_id)

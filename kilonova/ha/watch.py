@@ -46,7 +46,7 @@ class Watch:
         self._said: dict[str, str] = {}  # by host: why it is held
 
     async def start(self) -> None:
-        if self.engine.limits.watch.automatic:
+        if self.engine.settings.ha.automatic:
             self._loop = asyncio.create_task(self._every())
 
     async def stop(self) -> None:
@@ -65,7 +65,7 @@ class Watch:
                 logger.warning("failure watch: %s", error)
             except Exception:
                 logger.exception("the failure watch failed")
-            await self.engine.world.clock.sleep(self.engine.limits.poll_seconds)
+            await self.engine.world.clock.sleep(self.engine.settings.conductor.poll_seconds)
 
     async def round(self) -> None:
         """Look once, and begin whatever is due."""
@@ -111,18 +111,18 @@ class Watch:
 
     @property
     def _seconds(self) -> float:
-        return self.engine.limits.watch.fence_timeout + TAKEN_FOR
+        return self.engine.settings.ha.fence_timeout + TAKEN_FOR
 
     @property
     def _pauses(self) -> dict[str, float]:
         """Seconds until its servers are evacuated; a host that was not off is heard before."""
-        return {"fenced": 2 * self.engine.limits.report_interval, "incomplete": EVACUATED_AGAIN}
+        return {"fenced": 2 * self.engine.settings.default.report_interval, "incomplete": EVACUATED_AGAIN}
 
     async def _act(self, one: Silent) -> None:
         """Act on a host without a failure record."""
         values = {"id": self.engine.world.ids.uuid(), "host": one.name, "cell": one.cell, "session": one.session}
         values["evidence"] = one.state.sentence
-        rules, until = self.engine.limits.watch, self._begins_until()
+        rules, until = self.engine.settings.ha, self._begins_until()
 
         async def body(tx: Tx) -> bool:
             return await begin_failure(tx, values, self.engine.worker, self._seconds, rules)
@@ -154,7 +154,7 @@ class Watch:
         is_due = one.decision is not None and one.decision.outcome == ACTS
 
         async def may_again(tx: Tx) -> bool:
-            return failure["state"] == "fencing" or await may_fence(tx, failure["host"], self.engine.limits.watch)
+            return failure["state"] == "fencing" or await may_fence(tx, failure["host"], self.engine.settings.ha)
 
         if (failure["state"] == "fencing" or is_due) and await self._take(failure, may_again):
             await self._fence(failure, until)
@@ -255,7 +255,7 @@ class Watch:
 
     async def _is_dead(self, cell: str, host: str) -> bool:
         async def body(tx: Tx) -> bool:
-            state = await judge_host(tx, host, self.engine.limits.service_down_time)
+            state = await judge_host(tx, host, self.engine.settings.default.service_down_time)
             return state is not None and state.word == "down"
 
         return await self.engine.world.db.cell(cell).read(body)

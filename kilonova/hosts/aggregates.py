@@ -70,8 +70,7 @@ async def change(
 
 
 def _default(engine: Engine) -> str:
-    settings = engine.world.settings
-    return settings.default.default_availability_zone if settings is not None else "nova"
+    return engine.settings.default.default_availability_zone
 
 
 async def _refuse_moving(engine: Engine, aggregates: Aggregates, hosts: Iterable[str], zone: str, doing: str) -> None:

@@ -23,6 +23,7 @@ from kilonova.store.restored_at import restored_at
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Tx
 
+_RULES = ("automatic", "storm_percent", "storm_hosts", "storm_window", "fence_timeout")  # the command may hold a secret
 LONGEST_DISARM = 30 * 24 * 3600.0
 _NOT_HEARD = Sql(
     select(*hosts.c["name", "session", "last_seen", "forced_down", "fenced", "disabled", "draining", "returning"])
@@ -69,7 +70,7 @@ class HostObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 async def look(engine: Engine, worker: str = "") -> HostObservation:
     """Return what this watcher sees; without one, what the watcher sees that has listened for the longest time."""
-    down_after, rules = engine.limits.service_down_time, engine.limits.watch
+    down_after, rules = engine.settings.default.service_down_time, engine.settings.ha
 
     async def records(tx: Tx) -> tuple[dict[str, Row], Disarmed | None, float, bool]:
         opened = {row["host"]: row for row in await open_failures(tx)}
@@ -109,7 +110,7 @@ def _decided(engine: Engine, one: Silent, sight: Sight, failure: Row | None, now
         is_due = now - failure["changed_at"] >= pause_after(failure["attempts"])
         if failure["state"] != "fence_failed" or not is_due:
             return WatchDecision(KNOWN, failure["sentence"] or failure["state"])
-    return decide(one.state, one.use, sight, engine.limits.watch, engine.limits.service_down_time)
+    return decide(one.state, one.use, sight, engine.settings.ha, engine.settings.default.service_down_time)
 
 
 async def _cell_sight(tx: Tx, cell: str, down_after: float, worker: str) -> CellSight:
@@ -155,14 +156,14 @@ async def arm_watch(engine: Engine) -> None:
 
 async def watch_status(engine: Engine) -> JsonObject:
     """Return a report for people: armed or not, every silent host with evidence and decision, the newest records."""
-    seen, rules = await look(engine), engine.limits.watch
+    seen, rules = await look(engine), engine.settings.ha
     newest = await engine.world.db.control.read(newest_failures)
     sight = seen.sight
     return {
         "automatic": rules.automatic,
         "armed": sight.disarmed is None,
         "disarmed": None if sight.disarmed is None else msgspec.to_builtins(sight.disarmed),
-        "rules": msgspec.to_builtins(rules),
+        "rules": {name: getattr(rules, name) for name in _RULES},
         "hosts": sight.hosts,
         "silent": [_shown(one) for one in seen.silent.values()],
         "cells_away": [*sight.blind],

@@ -95,7 +95,7 @@ async def forget_host(
     async def check(tx: Tx) -> None:
         await refuse_unless_empty(tx, name, is_alive=next_cell is not None)
         if next_cell is None:
-            await _refuse_if_heard(tx, name, engine.limits.service_down_time)
+            await _refuse_if_heard(tx, name, engine.settings.default.service_down_time)
 
     await journal.read(check)
     await set_accepting(db.placement, provider, False)

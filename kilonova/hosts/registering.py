@@ -83,7 +83,7 @@ async def register(engine: Engine, message: Register) -> Registered:
         for server, copy in await adopt_lost(tx, message.host, message.copies, now):
             logger.warning("server %s: its record was lost and made again, %s has copy %d", server, message.host, copy)
         await note_hardware(tx, message.host, hardware, message.copies)
-        resumes = engine.limits.resume_guests_state_on_host_boot
+        resumes = engine.settings.default.resume_guests_state_on_host_boot
         verdicts = await judge_copies(tx, message.host, message.copies, resumes, gone, new_ports)
         for server in await note_missing(tx, message.host, message.copies, now):
             logger.warning(

@@ -40,7 +40,7 @@ Standing = tuple[str | None, int, int | None]  # session, epoch and registration
 
 def seconds_between_looks(engine: Engine) -> float:
     """Longer than a fence command may take: a host is closed while that runs."""
-    return max(LEAST_BETWEEN_LOOKS, 2 * engine.limits.watch.fence_timeout)
+    return max(LEAST_BETWEEN_LOOKS, 2 * engine.settings.ha.fence_timeout)
 
 
 class Reopening:
@@ -67,7 +67,7 @@ class Reopening:
 
     async def _unexplained(self, tx: Tx, providers: Collection[str]) -> dict[str, Standing]:
         """Return, by name, the hosts that are up and that no record keeps closed."""
-        now, down_after = await tx.now(), self._engine.limits.service_down_time
+        now, down_after = await tx.now(), self._engine.settings.default.service_down_time
         closed = [row for row in await tx.all(_HOSTS) if row["provider_id"] in providers]
         up = [row for row in closed if judge(facts_of(row), None, now, down_after).may_receive]
         if not up:

@@ -51,7 +51,7 @@ async def fence(engine: Engine, host: str, confirm: Callable[[], Awaitable[None]
         await set_accepting(engine.world.db.placement, row["provider_id"], False)
         if confirm is not None:
             await confirm()
-        proof = await _run_fence(engine.world.fence, host, engine.limits.watch.fence_timeout)
+        proof = await _run_fence(engine.world.fence, host, engine.settings.ha.fence_timeout)
         fenced = to_json({"proof": proof, "at": engine.world.clock.now()})
         await _set(engine, journal, host, in_session=row["session"], epoch=True, fenced=fenced)
         await _close_again(engine, row)

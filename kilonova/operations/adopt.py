@@ -69,7 +69,7 @@ async def proof_against(world: World, journal: Store, server: Server, down_after
 
 async def check_runner(ctx: AdoptContext) -> None:
     try:
-        ctx.facts.proof = await proof_against(ctx.world, ctx.journal, ctx.row, ctx.limits.service_down_time)
+        ctx.facts.proof = await proof_against(ctx.world, ctx.journal, ctx.row, ctx.settings.default.service_down_time)
     except Refused as why:
         raise Failed(why.code, why.message, final=True) from why
 

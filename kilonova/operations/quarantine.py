@@ -43,7 +43,7 @@ async def adopt_quarantined(engine: Engine, host: str, server: str, copy: int | 
             "other_cell", f"server {server} is in {where}, host {host} in {journal.name}; it cannot be adopted"
         )
     record = await _server(journal, server)
-    await proof_against(engine.world, journal, record, engine.limits.service_down_time)
+    await proof_against(engine.world, journal, record, engine.settings.default.service_down_time)
     await _raise_turn(engine, journal, record, max(row["copy"], row["turn"]))
     params = {"host": host, "copy": row["copy"], "forced": True}
     accepted = await submit(engine, Ask(kind="adopt", server_id=server, cause=cause, params=params))

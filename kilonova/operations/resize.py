@@ -51,7 +51,7 @@ ZERO_DISK = "Server disk was unable to be resized because: Resize to zero disk f
 async def select_destination(ctx: Context[ResizeFacts, ResizeParams]) -> None:
     """Note the candidates. Its own host is one where `allow_resize_to_same_host` is set."""
     source = ctx.facts.source
-    stays = ctx.limits.allow_resize_to_same_host
+    stays = ctx.settings.default.allow_resize_to_same_host
     excluded = (
         {} if stays else {source: "the server is already there; set allow_resize_to_same_host to resize it there"}
     )

@@ -31,7 +31,7 @@ NOT_SOFTLY = ("busy", "invalid_state", "not_ready", "host_down")
 async def remove(engine: Engine, ask: Ask) -> Accepted:
     """Delete a server at once, or so that it can be restored, as the cloud is set up. What has never run, or whose host
     does not answer, is deleted at once in any case."""
-    if engine.limits.reclaim_instance_interval:
+    if engine.settings.default.reclaim_instance_interval:
         try:
             return await submit(engine, msgspec.structs.replace(ask, kind="soft_delete"))
         except Refused as why:

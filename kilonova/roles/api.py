@@ -65,8 +65,8 @@ async def _api(path: Path, settings: Settings, listener: Listener) -> None:
                     return "the control database does not answer"
                 return ""
 
-            world = make_world(bus, stores, settings=settings, fence=fence)
-            engine = make_engine(world, settings, seal_of(settings))
+            world = make_world(bus, settings, stores, fence=fence)
+            engine = make_engine(world, seal_of(settings))
             service = make_service(engine, settings, path, listener.url, unready, policy, stores.backend)
             await prepare(service, data, settings)
             await serve_address(engine, listener.url)

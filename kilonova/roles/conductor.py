@@ -43,7 +43,7 @@ async def _conductor(path: Path, settings: Settings, metrics: Listener | None) -
         opening = open_all(settings, path, embedded=False, memory=path / CONDUCTOR_NAME)
         stores = await closing.enter_async_context(opening)
         bus = await closing.enter_async_context(open_nats(settings, f"conductor-{worker}"))
-        conductor = Conductor(make_engine(make_world(bus, stores, fence=fence), settings, seal, worker=worker))
+        conductor = Conductor(make_engine(make_world(bus, settings, stores, fence=fence), seal, worker=worker))
         if metrics is not None:
             closing.push_async_callback(_serve_metrics(conductor, metrics))  # before the next one: it ends last
         closing.push_async_callback(conductor.stop)
@@ -62,7 +62,7 @@ async def watch_hosts(conductor: Conductor, closing: contextlib.AsyncExitStack) 
     watch = Watch(engine)
     closing.push_async_callback(watch.stop)
     await watch.start()
-    looking = asyncio.create_task(HostLog(engine).keep_looking(engine.limits.poll_seconds))
+    looking = asyncio.create_task(HostLog(engine).keep_looking(engine.settings.conductor.poll_seconds))
     closing.callback(looking.cancel)
 
 
@@ -102,7 +102,8 @@ def _serve_metrics(conductor: Conductor, listener: Listener) -> Callable[[], Awa
     from kilonova.api.metrics import metrics_pages
     from kilonova.api.web import serve_web
 
-    app = Starlette(routes=metrics_pages(conductor.engine.world.db, None, conductor.engine.limits.service_down_time))
+    engine = conductor.engine
+    app = Starlette(routes=metrics_pages(engine.world.db, None, engine.settings.default.service_down_time))
     ending = asyncio.Event()
     listener.listen()
     answering = asyncio.create_task(

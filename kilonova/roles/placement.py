@@ -117,7 +117,7 @@ async def _placement(path: Path, settings: Settings, listener: Listener, *, auth
                 closing.push_async_callback(stores[name].close)
                 await roll.claim(name, stores[name])
             await roll.list_all(stores.get("control", stores["placement"]))
-            world = make_world(MemoryBus(MemoryHub(), "placement"), PlacementStores(stores), settings=settings)
+            world = make_world(MemoryBus(MemoryHub(), "placement"), settings, PlacementStores(stores))
             file = path / POLICY_NAME
             policy = Policy(rules_of(profile, DEFAULTS), file if file.is_file() else None)
             identity = await _identity(data, settings, world, stores) if auth != NOAUTH else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from kilonova.domain.console import SERIAL, VNC
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.host import host_name_error
 from kilonova.roles.wiring import make_world
-from kilonova.runtime import SystemClock
+from kilonova.runtime import SystemClock, machine_name
 from kilonova.store.modes import INSTANCES_NAME, RELAYS_NAME
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def login_advice(settings: Settings) -> str:
 
 
 def own_name(settings: Settings) -> str:
-    name = settings.default.host or socket.gethostname()
+    name = machine_name(settings)
     if wrong := host_name_error(name):
         raise Refused("bad_configuration", f"{wrong}; set [DEFAULT] host")
     return name
@@ -107,7 +106,7 @@ def make_real_host(
     network = networking.make(host, path / NETWORK_NAME)
     driver = make_driver(settings, host, path, images, network, bus, disk_url)
     memory = FileMemory(path / FILE_NAME)
-    world = make_world(bus, driver=driver, memory=memory, uploads=uploads, consoles=consoles)
+    world = make_world(bus, settings, driver=driver, memory=memory, uploads=uploads, consoles=consoles)
     interval, cell = settings.default.report_interval, settings.compute.cell
     storage = storage_id(driver.root)
     agent = Agent(world, host, REGISTRY, report_interval=interval, storage=storage, cell=cell)

@@ -119,7 +119,7 @@ async def embedded(
         seal = make_seal(data.secret(opening.SEAL_KEY_NAME, new_key))
         hub, hardware = MemoryHub(), _hardware(data.path, settings, closing) if driver == SIMULATED else None
         fence = make_fence(settings, hardware)
-        conducting = make_world(MemoryBus(hub, "conductor"), stores, fence=fence)
+        conducting = make_world(MemoryBus(hub, "conductor"), settings, stores, fence=fence)
         conductor = await _start_conductor(conducting, settings, seal, closing)
 
         async def unready() -> str:
@@ -129,8 +129,8 @@ async def embedded(
             some = ", ".join(awaited[:5]) + (f" and {len(awaited) - 5} more" if len(awaited) > 5 else "")
             return f"waiting for {some} to register" if awaited else ""
 
-        accepting = make_world(MemoryBus(hub, "api"), stores, settings=settings, fence=fence)
-        engine = make_engine(accepting, settings, seal)
+        accepting = make_world(MemoryBus(hub, "api"), settings, stores, fence=fence)
+        engine = make_engine(accepting, seal)
         service = make_service(engine, settings, data.path, url, unready, policy, stores.backend)
         name = "" if hardware is not None else own_name(settings)
         await closing.enter_async_context(keeping_volumes(service, data.path, [name] if name else []))
@@ -158,7 +158,7 @@ async def _start_conductor(
 ) -> Conductor:
     from kilonova.conductor.service import Conductor
 
-    conductor = Conductor(make_engine(world, settings, seal, worker=Uuids().uuid()), alone=True)
+    conductor = Conductor(make_engine(world, seal, worker=Uuids().uuid()), alone=True)
     closing.push_async_callback(conductor.stop)
     await conductor.start()
     await watch_hosts(conductor, closing)

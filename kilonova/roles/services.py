@@ -39,6 +39,7 @@ def make_service(
     this data directory's volumes."""
     from kilonova.api.consoles.meeting import ConsoleMeeting
     from kilonova.api.service import Service
+    from kilonova.quota.resources import default_limits
     from kilonova.quota.service import Quotas
     from kilonova.services.compute.aggregate_book import AggregateBook
     from kilonova.services.compute.aggregates import Aggregates
@@ -61,14 +62,14 @@ def make_service(
         identity=make_identity(parts, settings, engine.seal),
         images=Images(*parts, images_folder(settings, path), _caps_of(settings), reserve),
         networks=Networks(*parts, wakeups=Wakeups(world.db.control, world.bus, world.clock, stores.bus_prefix)),
-        volumes=make_volumes(world, settings, engine.seal, backend),
+        volumes=make_volumes(world, engine.seal, backend),
         flavors=Flavors(*parts),
         aggregates=Aggregates(*parts),
         zones=AggregateBook(world.db.control, settings.default.default_availability_zone),
         keypairs=Keypairs(world.db.control, world.clock),
         server_groups=ServerGroups(*parts),
         cells=Cells(stores, world.clock, world.ids, world.bus, engine.seal, settings.database.spare),
-        quotas=Quotas(world.db.control, engine.limits.quota),
+        quotas=Quotas(world.db.control, default_limits(settings.quota)),
         policy=policy,
         public_url=url,
         unready=unready,
@@ -123,10 +124,9 @@ async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = (
     from kilonova.store.modes import EXPORTS_NAME
 
     bus, options, context = service.world.bus, service.world.settings.volume, service.volumes.context
-    limits = {"tasks": options.file_tasks, "seconds": options.file_task_timeout}
     files, listening = path / VOLUMES_NAME, Listening(options.target_ip_address, options.port_range, local)
     exports = Exports(context.control, context.seal, context.backends.own, files, path / EXPORTS_NAME, listening)
-    worker = service.volumes.worker(VolumeFiles(files, service.reserve), service.images, exports, **limits)
+    worker = service.volumes.worker(VolumeFiles(files, service.reserve), service.images, exports, options)
     watching = [asyncio.create_task(one) for one in (service.reserve.watch(), exports.mind(service.reserve))]
     try:
         await worker.start(bus)

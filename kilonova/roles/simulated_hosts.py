@@ -56,7 +56,7 @@ def make_room(
         elsewhere = peers(bus) if peers is not None else None
         driver = SimulatedDriver(hardware, host, elsewhere, offer, BusVolumes(bus))
         memory, uploads = SimulatedMemory(hardware, host), make_uploads(bus)
-        world = make_world(bus, driver=driver, memory=memory, uploads=uploads, consoles=consoles)
+        world = make_world(bus, settings, driver=driver, memory=memory, uploads=uploads, consoles=consoles)
         interval, storage = settings.default.report_interval, settings.simulated.shared_storage
         cell = settings.compute.cell or simulated_cell(settings, host)
         return Agent(world, host, REGISTRY, report_interval=interval, storage=storage, cell=cell)

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kilonova.domain.errors import Refused
-from kilonova.runtime import SystemClock, Uuids
+from kilonova.runtime import SystemClock, Uuids, machine_name
 
 if TYPE_CHECKING:
     from kilonova.compute.drivers.simulated.hardware import Hardware
-    from kilonova.domain.failure_watch import WatchRules
     from kilonova.engine.core import Engine
-    from kilonova.engine.limits import Limits
     from kilonova.engine.secrets import Seal
     from kilonova.notifications.sender import Sender
     from kilonova.notifications.target import NotificationTarget
@@ -30,14 +27,23 @@ if TYPE_CHECKING:
     from kilonova.world import Bus, HostFence, Stores, Tx, World
 
 
-def make_world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:
+def make_world(bus: Bus, settings: Settings, stores: Stores | None = None, **parts: Any) -> World:
     from kilonova.services.image.servers import ServerImages
     from kilonova.services.network.service import Networks
     from kilonova.services.network.wakeups import Wakeups
     from kilonova.world import World
 
     clock, ids = SystemClock(), Uuids()
-    world = World(clock=clock, ids=ids, random=random.Random(), bus=bus, stores=stores, **parts)
+    world = World(
+        clock=clock,
+        ids=ids,
+        random=random.Random(),
+        bus=bus,
+        stores=stores,
+        settings=settings,
+        machine=machine_name(settings),
+        **parts,
+    )
     if stores is not None:
         wakeups = Wakeups(stores.control, bus, clock, stores.bus_prefix)
         world.network = Networks(stores.control, clock, ids, wakeups=wakeups)
@@ -45,25 +51,23 @@ def make_world(bus: Bus, stores: Stores | None = None, **parts: Any) -> World:
     return world
 
 
-def make_engine(world: World, settings: Settings, seal: Seal, worker: str = "") -> Engine:
+def make_engine(world: World, seal: Seal, worker: str = "") -> Engine:
     """Without a worker's name it only accepts and reads: that is the API's, which drives nothing."""
     from kilonova.engine.core import Engine
     from kilonova.operations import REGISTRY
     from kilonova.scheduler.service import Scheduler
 
     if world.stores is not None:
-        world.volume = make_volumes(world, settings, seal).servers
-    limits = limits_of(settings)
-    parts = (world.db, world.clock, world.random, limits.service_down_time, settings)
-    scheduler = Scheduler(*parts) if worker else None
-    return Engine(world, REGISTRY, worker, seal, limits, scheduler)
+        world.volume = make_volumes(world, seal).servers
+    scheduler = Scheduler(world.db, world.clock, world.random, world.settings) if worker else None
+    return Engine(world, REGISTRY, worker, seal, scheduler)
 
 
-def make_volumes(world: World, settings: Settings, seal: Seal, backend: str = "") -> Volumes:
+def make_volumes(world: World, seal: Seal, backend: str = "") -> Volumes:
     from kilonova.services.volume.export_requests import ask_to_close
     from kilonova.services.volume.service import Volumes
 
-    options = settings.volume
+    options = world.settings.volume
     limits = {"volumes": options.quota_volumes, "snapshots": options.quota_snapshots}
     limits |= {"gigabytes": options.quota_gigabytes, "per_volume_gigabytes": options.per_volume_size_limit}
     return Volumes(
@@ -77,61 +81,6 @@ def make_volumes(world: World, settings: Settings, seal: Seal, backend: str = ""
         quota_defaults=limits,
         close=partial(ask_to_close, world.bus),
     )
-
-
-def limits_of(settings: Settings) -> Limits:
-    from kilonova.engine.limits import Limits
-
-    default, conducting = settings.default, settings.conductor
-    return Limits(
-        service_down_time=default.service_down_time,
-        report_interval=default.report_interval,
-        # Heartbeats must be recorded well within the time after which silence counts.
-        flush_seconds=min(Limits.flush_seconds, default.service_down_time / 8),
-        max_attempts=settings.scheduler.max_attempts,
-        unknown_wait=settings.scheduler.unknown_wait,
-        lease_seconds=conducting.lease_seconds,
-        poll_seconds=conducting.poll_seconds,
-        evacuations_per_destination=conducting.evacuations_per_destination,
-        move_seconds=conducting.move_seconds,
-        move_mb_per_second=conducting.move_mb_per_second,
-        audit_interval=settings.audit.interval,
-        ledger_days=settings.audit.ledger_days,
-        watch=_watch_of(settings),
-        notifier=(default.host or socket.gethostname()) if settings.notifications.transport else "",
-        retention_days=settings.retention.days,
-        allow_resize_to_same_host=default.allow_resize_to_same_host,
-        resume_guests_state_on_host_boot=default.resume_guests_state_on_host_boot,
-        reclaim_instance_interval=default.reclaim_instance_interval,
-        resize_confirm_window=default.resize_confirm_window,
-        counts_failed_builds=settings.compute.consecutive_build_service_disable_threshold > 0,
-        list_records_by_skipping_down_cells=settings.api.list_records_by_skipping_down_cells,
-        quota=_quota_of(settings),
-        count_usage_from_placement=settings.quota.count_usage_from_placement,
-    )
-
-
-def _watch_of(settings: Settings) -> WatchRules:
-    from kilonova.domain.failure_watch import WatchRules
-
-    options = settings.ha
-    return WatchRules(
-        automatic=options.automatic,
-        storm_percent=options.storm_percent,
-        storm_hosts=options.storm_hosts,
-        storm_window=options.storm_window,
-        fence_timeout=options.fence_timeout,
-    )
-
-
-def _quota_of(settings: Settings) -> dict[str, int]:
-    """By resource; one has another name in the configuration than in the API."""
-    import msgspec
-
-    limits: dict[str, int] = msgspec.structs.asdict(settings.quota)
-    del limits["count_usage_from_placement"]
-    limits["injected_file_path_bytes"] = limits.pop("injected_file_path_length")
-    return limits
 
 
 def make_sender(engine: Engine, settings: Settings) -> Sender | None:

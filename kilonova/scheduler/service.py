@@ -75,19 +75,18 @@ class Scheduler:
         stores: Stores,
         clock: Clock,
         random: random.Random,
-        down_after: float,
-        settings: Settings | None = None,
+        settings: Settings,
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings
         self._stores = stores
         self._clock = clock
         self._random = random
-        self._down_after = down_after
+        self._down_after = settings.default.service_down_time
         self._snapshot = snapshot_of(stores.placement)
         self._selector = Selector(self.settings)
         self._host_cache = HostCache(
             stores,
-            down_after,
+            self._down_after,
             looks_at_images=bool(self.settings.filter_scheduler.image_props_weight_multiplier),
         )
         self._book = AggregateBook(stores.control, self.settings.default.default_availability_zone)

@@ -6,8 +6,22 @@ option that is silently ignored shows up at the worst moment.
 
 from kilonova.settings.hosts import ComputeOptions, NetworkOptions, PciOptions
 from kilonova.settings.loading import FILE_NAME, load, load_for_fleet, need_bus
-from kilonova.settings.sections import SECTIONS, FilterOptions, HttpOptions, MetricsOptions, SchedulerOptions, Settings
-from kilonova.settings.services import ConsoleOptions
+from kilonova.settings.sections import (
+    SECTIONS,
+    AuditOptions,
+    ConductorOptions,
+    Default,
+    FilterOptions,
+    HaOptions,
+    HttpOptions,
+    MetricsOptions,
+    NotificationOptions,
+    QuotaOptions,
+    RetentionOptions,
+    SchedulerOptions,
+    Settings,
+)
+from kilonova.settings.services import ConsoleOptions, VolumeOptions
 
 DEFAULTS = Settings()
 
@@ -15,15 +29,23 @@ __all__ = [
     "DEFAULTS",
     "FILE_NAME",
     "SECTIONS",
+    "AuditOptions",
     "ComputeOptions",
+    "ConductorOptions",
     "ConsoleOptions",
+    "Default",
     "FilterOptions",
+    "HaOptions",
     "HttpOptions",
     "MetricsOptions",
     "NetworkOptions",
+    "NotificationOptions",
     "PciOptions",
+    "QuotaOptions",
+    "RetentionOptions",
     "SchedulerOptions",
     "Settings",
+    "VolumeOptions",
     "load",
     "load_for_fleet",
     "need_bus",

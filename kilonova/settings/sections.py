@@ -194,6 +194,10 @@ class NotificationOptions(Section, frozen=True, kw_only=True):
     retry_seconds: Seconds = 3600.0
     max_queued: Count = 10000
 
+    @property
+    def is_on(self) -> bool:
+        return bool(self.transport)
+
 
 class RetentionOptions(Section, frozen=True, kw_only=True):
     """How long records of what has ended stay."""

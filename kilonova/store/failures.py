@@ -8,9 +8,10 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, or_, select, update
 
-from kilonova.domain.failure_watch import OPEN_STATES, Disarmed, WatchRules
+from kilonova.domain.failure_watch import OPEN_STATES, Disarmed
 from kilonova.schema.tables.failures import failure_watch, host_failures
 from kilonova.schema.tables.stores import this_store
+from kilonova.settings import HaOptions
 from kilonova.store import rows
 from kilonova.store.statements import Sql, database_time
 from kilonova.world import Row, Tx
@@ -102,7 +103,7 @@ async def is_armed(tx: Tx) -> bool:
     return await disarmed(tx) is None
 
 
-async def may_fence(tx: Tx, host: str, rules: WatchRules) -> bool:
+async def may_fence(tx: Tx, host: str, rules: HaOptions) -> bool:
     """Return whether one more fence command may begin: other watchers may have begun some since the decision."""
     return await is_armed(tx) and len(await fenced_lately(tx, rules.storm_window) - {host}) < rules.storm_hosts
 
@@ -112,7 +113,7 @@ async def _lock(tx: Tx) -> None:
     await rows.fetch(tx, this_store, lock=True, id=1)
 
 
-async def begin_failure(tx: Tx, values: Mapping[str, object], worker: str, seconds: float, rules: WatchRules) -> bool:
+async def begin_failure(tx: Tx, values: Mapping[str, object], worker: str, seconds: float, rules: HaOptions) -> bool:
     """A record of a host that has none yet, taken by this worker. False: another watcher was first, or no fence
     command may begin any more."""
     if not await may_fence(tx, str(values["host"]), rules):

@@ -7,7 +7,6 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
 from kilonova.engine.cancel import cancel
-from kilonova.engine.limits import Limits
 from kilonova.hosts.states import declare_down, disable, enable, find_host
 from kilonova.operations import REGISTRY
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
@@ -15,8 +14,11 @@ from kilonova.placement.capacity import HostCandidate
 from kilonova.placement.claims import claim
 from kilonova.placement.fence import Fence
 from kilonova.placement.inventories import is_accepting
+from kilonova.settings import ConductorOptions
 from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.settings import simulated
 
+ONE_AT_ONCE = simulated(conductor=ConductorOptions(evacuations_per_destination=1))
 LARGE = {"name": "large", "vcpus": 2, "memory_mb": 1024, "disk_gb": 20, "id": "9"}
 
 
@@ -134,7 +136,7 @@ def test_a_host_that_was_drained_before_stays_closed_when_a_later_drain_is_undon
 
 def test_a_drain_that_is_cancelled_says_what_moved_and_opens_the_host(cloud):
     """H2: children end, and no claim is left behind."""
-    cloud = cloud(hosts=2, boot_seconds=20.0, limits=Limits(evacuations_per_destination=1))
+    cloud = cloud(hosts=2, boot_seconds=20.0, settings=ONE_AT_ONCE)
     servers = [cloud.make(f"s{n}", host="host1")[0] for n in range(3)]
     cloud.loop.run_for(30.0)
     drained = ask(cloud, "drain_host", "host1")
@@ -251,7 +253,7 @@ def test_a_drain_that_begins_while_its_host_is_opened_keeps_it_closed(cloud, mon
 
 
 def test_a_host_that_dies_while_it_is_drained_is_evacuated(cloud):
-    cloud = cloud(hosts=3, boot_seconds=20.0, limits=Limits(evacuations_per_destination=1))
+    cloud = cloud(hosts=3, boot_seconds=20.0, settings=ONE_AT_ONCE)
     servers = [cloud.make(f"s{n}", host="host1")[0] for n in range(3)]
     cloud.loop.run_for(30.0)
     drained = ask(cloud, "drain_host", "host1")

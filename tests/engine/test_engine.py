@@ -6,7 +6,6 @@ import pytest
 
 from kilonova.domain.errors import CommitUnknown, NotYet, Refused
 from kilonova.engine.accept import Ask, IdempotencyKey, gather
-from kilonova.engine.limits import Limits
 from kilonova.engine.model import CONTROL, Step
 from kilonova.engine.rehearse import rehearse
 from kilonova.engine.restored import begin_era
@@ -18,11 +17,15 @@ from kilonova.operations.facts import DESTINATION
 from kilonova.operations.migrate import Migrate
 from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables.cell import servers
+from kilonova.settings import ConductorOptions, Default
 from kilonova.sim.invariants.invariants import check
 from kilonova.sim.lab.cloud import DATABASE_CLOCK
+from kilonova.sim.lab.settings import simulated
 from kilonova.store import rows
 
 from .conftest import SMALL
+
+TWO_AT_ONCE = simulated(conductor=ConductorOptions(evacuations_per_destination=2))
 
 
 def test_the_loser_of_a_race_is_refused_with_the_state_that_won(cloud):
@@ -284,7 +287,7 @@ def nosy_then(original, seen):
 
 def test_a_whole_host_is_evacuated_with_a_limit_per_destination_and_an_account(cloud):
     """Law 11: children count running ones at their destination; never more than the limit at once."""
-    cloud = cloud(hosts=3, vcpus=16, boot_seconds=20.0, limits=Limits(evacuations_per_destination=2))
+    cloud = cloud(hosts=3, vcpus=16, boot_seconds=20.0, settings=TWO_AT_ONCE)
     servers = [cloud.make(f"s{n}", host="host1")[0] for n in range(6)]
     cloud.loop.run_for(120.0)
     assert {cloud.server(s)["host"] for s in servers} == {"host1"}
@@ -441,7 +444,7 @@ def test_a_dry_run_says_why_nothing_fits(cloud):
 
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_host_that_lost_power_starts_its_guests_again_or_says_that_they_are_off(cloud, resumes):
-    cloud = cloud(limits=Limits(resume_guests_state_on_host_boot=resumes))
+    cloud = cloud(settings=simulated(default=Default(resume_guests_state_on_host_boot=resumes)))
     server, _ = cloud.make()
     host = cloud.server(server)["host"]
     cloud.hardware.switch_power(host, False)

@@ -3,18 +3,18 @@
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.failure_watch import WatchRules
-from kilonova.engine.limits import Limits
 from kilonova.hosts.failures import arm_watch, disarm_watch, watch_status
 from kilonova.hosts.states import declare_down
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.journal import operations
 from kilonova.schema.tables.stores import this_store
+from kilonova.settings import HaOptions
 from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.settings import simulated
 from kilonova.sim.loop.faults import Weather
 from kilonova.store import rows
 
-AUTOMATIC = WatchRules(automatic=True)
+AUTOMATIC = HaOptions(automatic=True)
 DOWN = 60.0
 SOON = 2 * DOWN + 20.0  # it is fenced by then
 LATER = 120.0  # and evacuated
@@ -23,7 +23,7 @@ LATER = 120.0  # and evacuated
 @pytest.fixture
 def watched(cloud):
     def build(hosts=12, rules=AUTOMATIC, **shape):
-        made = cloud(hosts=hosts, limits=Limits(watch=rules), **shape)
+        made = cloud(hosts=hosts, settings=simulated(ha=rules), **shape)
         made.hub.weather = made.weather = Weather("calm")
         made.weather.stop()
         made.loop.run_for(2 * DOWN)  # a watcher that has just begun has not heard enough
@@ -93,12 +93,24 @@ def test_a_dead_host_is_fenced_and_evacuated(watched):
 
 
 def test_nothing_is_automatic_by_default(watched):
-    cloud = watched(rules=WatchRules())
+    cloud = watched(rules=HaOptions())
     server, _ = cloud.make("a", host="host1")
     kill(cloud, "host1")
     cloud.loop.run_for(1000.0)
     assert decisions(cloud) == {"host1": "asks"} and failures(cloud) == []
     assert cloud.fence.fenced == [] and cloud.server(server)["host"] == "host1"
+
+
+def test_the_fence_command_is_not_shown(watched):
+    """It may hold a password of the power switches."""
+    shown = status(watched(rules=HaOptions(fence_command=("fence", "-psecret", "{host}"))))["rules"]
+    assert shown == {
+        "automatic": False,
+        "storm_percent": 10.0,
+        "storm_hosts": 3,
+        "storm_window": 600.0,
+        "fence_timeout": 60.0,
+    }
 
 
 def test_half_the_fleet_falls_silent_at_once(watched):

@@ -6,10 +6,10 @@ import contextvars
 
 import pytest
 
-from kilonova.domain.failure_watch import WatchRules
 from kilonova.hosts.failures import disarm_watch, look
 from kilonova.hosts.states import declare_down, declare_up
 from kilonova.placement.inventories import set_accepting
+from kilonova.settings import HaOptions
 from kilonova.sim.lab.cloud import DATABASE_CLOCK
 from kilonova.sim.loop.event_loop import current_process
 from tests.engine.test_failure_watch import (
@@ -32,7 +32,7 @@ __all__ = ["watched"]  # the fixture
 
 def test_a_host_that_is_fenced_late_counts_from_then_on(watched):
     """Its record is old: the command had failed for a long time."""
-    cloud = watched(hosts=30, rules=WatchRules(automatic=True, storm_hosts=1))
+    cloud = watched(hosts=30, rules=HaOptions(automatic=True, storm_hosts=1))
     cloud.fence.broken = "no route to its power switch"
     kill(cloud, "host1")
     cloud.loop.run_for(1200.0)
@@ -49,7 +49,7 @@ def test_a_host_that_is_fenced_late_counts_from_then_on(watched):
 
 def test_hosts_that_came_back_after_their_fence_count_too(watched):
     """A network that fails rack by rack must not switch the whole cloud off, one host after the other."""
-    cloud = watched(hosts=30, rules=WatchRules(automatic=True, storm_hosts=2))
+    cloud = watched(hosts=30, rules=HaOptions(automatic=True, storm_hosts=2))
     for host in ("host1", "host2", "host3"):
         kill(cloud, host)
         cloud.loop.run_for(SOON)
@@ -67,7 +67,7 @@ def test_hosts_that_came_back_after_their_fence_count_too(watched):
 
 def test_a_host_whose_fence_command_failed_counts_too(watched):
     """It may have been switched off all the same."""
-    cloud = watched(rules=WatchRules(automatic=True, storm_hosts=1))
+    cloud = watched(rules=HaOptions(automatic=True, storm_hosts=1))
     cloud.fence.broken = "it is off, but that cannot be read back"
     kill(cloud, "host1")
     cloud.loop.run_for(SOON)
@@ -149,7 +149,7 @@ def test_disarmed_after_it_looked_the_watch_begins_nothing(watched, monkeypatch,
 def test_watchers_that_decided_at_the_same_time_are_braked_together(watched, monkeypatch):
     """Neither decision knows of the other fence."""
     monkeypatch.setattr("kilonova.domain.failure_watch.storm_sentence", lambda *_: "")
-    cloud = watched(conductors=2, rules=WatchRules(automatic=True, storm_hosts=1))
+    cloud = watched(conductors=2, rules=HaOptions(automatic=True, storm_hosts=1))
     kill(cloud, "host1", "host2", "host3")
     cloud.loop.run_for(SOON + LATER)
     assert len(cloud.fence.fenced) == 1
@@ -264,7 +264,7 @@ def test_the_watch_goes_on_when_the_clock_is_set_back(watched, broken):
 
 
 def test_fences_count_no_longer_than_their_time_when_the_clock_is_set_back(watched):
-    cloud = watched(hosts=30, rules=WatchRules(automatic=True, storm_hosts=1))
+    cloud = watched(hosts=30, rules=HaOptions(automatic=True, storm_hosts=1))
     kill(cloud, "host1")
     while failures(cloud) != [("host1", "done")]:
         cloud.loop.run_for(1.0)

@@ -16,7 +16,7 @@ from kilonova.sim.lab.cloud import CloudShape, SimCloud
 from kilonova.sim.lab.records import is_idle, read_records
 from kilonova.sim.lab.rest import come_to_rest
 
-SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, limits=SPARING)
+SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, flush_seconds=SPARING)
 BURIAL = 75 if os.environ.get("KILONOVA_FULL") else 25  # the last points: what comes before is the build, which fails
 
 

@@ -15,6 +15,7 @@ from kilonova.conductor.leases import AT_MOST, LISTED_AFTER_DEATH, forget_others
 from kilonova.conductor.leases import take_over as take_over_from
 from kilonova.schema.tables.control import workers
 from kilonova.schema.tables.journal import steps
+from kilonova.settings import ConductorOptions, Settings
 from kilonova.store import rows
 from kilonova.store.open import open_store
 from kilonova.world import Store, Tx
@@ -41,9 +42,9 @@ def run(tmp_path: Path) -> Run:
                 await open_store(name, f"sqlite:///{tmp_path}/{name}.db", clock=StandingClock()) for name in names
             ]
             db = SimpleNamespace(control=opened[0])
-            limits = SimpleNamespace(lease_seconds=LEASE)
+            settings = Settings(conductor=ConductorOptions(lease_seconds=LEASE))
             try:
-                await story(SimpleNamespace(worker="me", limits=limits, world=SimpleNamespace(db=db)), opened[1])
+                await story(SimpleNamespace(worker="me", settings=settings, world=SimpleNamespace(db=db)), opened[1])
             finally:
                 for store in opened:
                     await store.close()

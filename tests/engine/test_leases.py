@@ -117,7 +117,7 @@ def test_a_conductor_that_died_is_listed_as_down_for_a_while(cloud, monkeypatch)
     cloud = cloud(conductors=2)
 
     def listed():
-        workers = cloud.do(lambda engine: read_workers(engine.world.db, engine.limits.lease_seconds))
+        workers = cloud.do(lambda engine: read_workers(engine.world.db, engine.settings.conductor.lease_seconds))
         return [worker.is_up for worker in workers]
 
     assert listed() == [True, True]
@@ -134,9 +134,9 @@ def test_the_record_of_a_dead_conductor_can_be_deleted_and_that_of_a_living_one_
     cloud = cloud(conductors=2)
     cloud.kill("conductor2")
     cloud.loop.run_for(60.0)
-    living, dead = cloud.do(lambda engine: read_workers(engine.world.db, engine.limits.lease_seconds))
+    living, dead = cloud.do(lambda engine: read_workers(engine.world.db, engine.settings.conductor.lease_seconds))
     assert not cloud.do(lambda engine: forget_worker(engine.world.db, living.id))
     assert cloud.do(lambda engine: forget_worker(engine.world.db, dead.id))
     assert not cloud.do(lambda engine: forget_worker(engine.world.db, dead.id))
-    (left,) = cloud.do(lambda engine: read_workers(engine.world.db, engine.limits.lease_seconds))
+    (left,) = cloud.do(lambda engine: read_workers(engine.world.db, engine.settings.conductor.lease_seconds))
     assert (left.id, left.is_up) == (living.id, True)

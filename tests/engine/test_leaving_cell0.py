@@ -11,7 +11,7 @@ from kilonova.sim.invariants.invariants import violations
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
 from kilonova.sim.lab.rest import come_to_rest
 
-SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, limits=SPARING)
+SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, flush_seconds=SPARING)
 STEP = 1 if os.environ.get("KILONOVA_FULL") else 5
 
 

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from kilonova.domain.server import Flavor
-from kilonova.engine.limits import Limits
 from kilonova.hosts.states import declare_down, declare_up, disable, enable
 from kilonova.notifications.target import NotSent
 from kilonova.operations.whole_hosts.declare_gone import declare_gone
+from kilonova.settings import NotificationOptions
+from kilonova.sim.lab.settings import simulated
 from tests.unit.notifications.published import check_message
 
 LARGE = Flavor("large", 2, 2048, 20, id="2")
@@ -59,8 +60,8 @@ def told(cloud):
 
     def build(**shape):
         receiver = Receiver()
-        limits = shape.pop("limits", None) or Limits(notifier="machine1")
-        return cloud(limits=limits, notified=receiver, **shape), receiver
+        settings = simulated(notifications=NotificationOptions(transport="bus"))
+        return cloud(settings=settings, notified=receiver, **shape), receiver
 
     return build
 

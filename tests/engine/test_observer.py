@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kilonova.conductor.observer import Observer
+from kilonova.settings import Default
+from kilonova.sim.lab.settings import simulated
 from kilonova.store.hosts import judge_all
 from tests.engine.speaking import Speaker
 
@@ -16,7 +18,8 @@ def states(cloud: Any) -> dict[str, str]:
     """Of the hosts of cell1, by the records alone."""
 
     async def look(stores: Any) -> dict[str, str]:
-        found = await stores.cell("cell1").read(lambda tx: judge_all(tx, cloud.shape.limits.service_down_time))
+        down_after = cloud.shape.settings.default.service_down_time
+        found = await stores.cell("cell1").read(lambda tx: judge_all(tx, down_after))
         return {name: state.word for name, state in found.items()}
 
     return cloud.alone(look, "the hosts", faulty=False)  # type: ignore[no-any-return]
@@ -70,7 +73,7 @@ def test_a_host_whose_hypervisor_hangs_is_up(cloud: Any, monkeypatch: pytest.Mon
 
     for verb in ("copies", "inventory", "is_on", "ensure_disk", "ensure_defined", "ensure_power"):
         monkeypatch.setattr(driver, verb, hang)
-    states_seen = seen_during(made, 2 * made.shape.limits.service_down_time)
+    states_seen = seen_during(made, 2 * made.shape.settings.default.service_down_time)
     assert {seen["host1"] for seen in states_seen} == {"up"} and not asked
 
 
@@ -129,3 +132,9 @@ def test_an_agent_that_was_replaced_is_not_heard(cloud: Any) -> None:
         assert old.beat().register_again
         made.loop.run_for(10.0)
     assert states(made) == {"host1": "down", "host2": "up"}
+
+
+@pytest.mark.parametrize(("down_after", "seconds"), [(60.0, 1.0), (4.0, 0.5)])
+def test_heartbeats_are_recorded_well_before_silence_counts(cloud: Any, down_after: float, seconds: float) -> None:
+    lab = cloud(hosts=1, settings=simulated(default=Default(report_interval=1.0, service_down_time=down_after)))
+    assert lab.roles["conductor1"].engine.flush_seconds == seconds

@@ -8,13 +8,14 @@ import pytest
 
 from kilonova.domain.server import Flavor
 from kilonova.engine.accept import Ask
-from kilonova.engine.limits import Limits
 from kilonova.engine.rehearse import rehearse
 from kilonova.hosts import states as hosts
 from kilonova.operations.whole_hosts.declare_gone import declare_gone, rehearse_gone
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.operations.whole_hosts.requests import Bulk
+from kilonova.settings import Default
 from kilonova.sim.lab.flavors import ROOMY
+from kilonova.sim.lab.settings import simulated
 from tests.engine.conftest import SMALL
 
 HELD = {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}
@@ -244,7 +245,7 @@ def test_delete_takes_only_the_volumes_that_go_with_the_server(cloud):
 
 
 def test_a_resize_to_its_own_host_keeps_both_copies_there(cloud):
-    cloud = cloud(hosts=1, limits=Limits(allow_resize_to_same_host=True))
+    cloud = cloud(hosts=1, settings=simulated(default=Default(allow_resize_to_same_host=True)))
     server, _ = cloud.make(host="host1")
     plan = outlook(cloud, "resize", server, flavor=msgspec.to_builtins(LARGER))
     assert (plan["host"], plan["left"]) == ("host1", [{"host": "host1", "copies": [1], "claims": {"host1": HELD}}])

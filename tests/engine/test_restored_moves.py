@@ -4,9 +4,10 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask
-from kilonova.engine.limits import Limits
 from kilonova.engine.rehearse import rehearse
 from kilonova.hosts.states import declare_down
+from kilonova.settings import Default
+from kilonova.sim.lab.settings import simulated
 from tests.engine.test_restored_soft_deleted import BOTH, act, differences, put_back
 
 
@@ -70,7 +71,7 @@ def test_nothing_is_confirmed_before_the_destination_has_reported(cloud):
 @BOTH
 def test_the_newest_copy_is_not_removed_by_a_confirm_that_nobody_asked_for(cloud, names):
     """Reverted since the backup while the destination was down, which still has its copy; then the source died, too."""
-    lab = cloud(hosts=2, limits=Limits(resize_confirm_window=400))
+    lab = cloud(hosts=2, settings=simulated(default=Default(resize_confirm_window=400)))
     server = moved(lab)
     backup = lab.back_up()
     lab.hardware.switch_power("host2", False)
@@ -91,7 +92,7 @@ def test_the_newest_copy_is_not_removed_by_a_confirm_that_nobody_asked_for(cloud
 
 
 def test_a_move_of_now_is_confirmed_after_its_window(cloud):
-    lab = cloud(hosts=2, limits=Limits(resize_confirm_window=400))
+    lab = cloud(hosts=2, settings=simulated(default=Default(resize_confirm_window=400)))
     server, _ = lab.make(host="host1")
     put_back(lab, lab.back_up(), ("cell1",))
     act(lab, "migrate", server)

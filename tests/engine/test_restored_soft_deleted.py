@@ -4,8 +4,9 @@ import pytest
 
 from kilonova.audit.run import audit
 from kilonova.domain.server import from_json
-from kilonova.engine.limits import Limits
 from kilonova.engine.restored import begin_era
+from kilonova.settings import Default
+from kilonova.sim.lab.settings import simulated
 
 INTERVAL = 400.0
 BOTH = pytest.mark.parametrize("names", [("cell1",), ("control", "placement", "cell0", "cell1")], ids=["D3", "D4b"])
@@ -13,7 +14,7 @@ BOTH = pytest.mark.parametrize("names", [("cell1",), ("control", "placement", "c
 
 @pytest.fixture
 def lab(cloud):
-    return cloud(hosts=2, limits=Limits(reclaim_instance_interval=INTERVAL))
+    return cloud(hosts=2, settings=simulated(default=Default(reclaim_instance_interval=INTERVAL)))
 
 
 def soft_deleted(cloud):

@@ -43,7 +43,7 @@ def test_every_operation_that_starts_a_guest_is_here():
 
 @pytest.mark.parametrize("kind", ASKED)
 def test_a_slow_boot_fails_nothing(cloud, kind):
-    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING, volumes=1)
+    cloud = cloud(hosts=2, boot_seconds=BOOT, flush_seconds=SPARING, volumes=1)
     root = {"volume_id": cloud.stock.volumes[0], "device": "/dev/vda", "is_root": True}
     server, operation = cloud.make(host="host1", wait=WAIT, volumes=[root] if kind == "rebuild_volume" else [])
     for word in ASKED[kind]:
@@ -62,7 +62,7 @@ def test_a_slow_boot_fails_nothing(cloud, kind):
 
 def test_a_slow_boot_while_undoing_fails_nothing(cloud):
     """A migration whose destination refuses: the source starts its guest again, slowly."""
-    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING)
+    cloud = cloud(hosts=2, boot_seconds=BOOT, flush_seconds=SPARING)
     server, _ = cloud.make(host="host1", wait=WAIT)
     cloud.hardware.fail("host2", "ensure_power", 1, "refuse")
     operation = cloud.submit("migrate", server).operation_id
@@ -82,7 +82,7 @@ RESTARTING = [
 @pytest.mark.parametrize(("kind", "name"), RESTARTING, ids=[f"{kind} {name}" for kind, name in RESTARTING])
 def test_no_deadline_ends_an_undo_that_starts_a_guest(cloud, kind, name):
     """Ended by the clock it would be begun again and again, and a guest that boots slowly would never be up."""
-    cloud = cloud(hosts=2, boot_seconds=BOOT, limits=SPARING, volumes=1)
+    cloud = cloud(hosts=2, boot_seconds=BOOT, flush_seconds=SPARING, volumes=1)
     root = {"volume_id": cloud.stock.volumes[0], "device": "/dev/vda", "is_root": True}
     server, _ = cloud.make(host="host1", wait=WAIT, volumes=[root] if kind == "rebuild_volume" else [])
     for word in ASKED.get(kind, [kind])[:-1]:

@@ -8,15 +8,19 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.server import from_json
 from kilonova.domain.whole_hosts import FIRST, LAST, MIDDLE, PlannedMove, choice_of_owners, estimate
 from kilonova.engine.accept import Ask
-from kilonova.engine.limits import Limits
 from kilonova.engine.submit import submit
 from kilonova.hosts.states import declare_down, disable
 from kilonova.operations import REGISTRY
 from kilonova.operations.whole_hosts import steps as bulk
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.schema.tables.journal import operations, steps
+from kilonova.settings import ConductorOptions
 from kilonova.sim.invariants.invariants import check
+from kilonova.sim.lab.settings import simulated
 from kilonova.store import rows
+
+ONE_AT_ONCE = simulated(conductor=ConductorOptions(evacuations_per_destination=1))
+TWO_AT_ONCE = simulated(conductor=ConductorOptions(evacuations_per_destination=2))
 
 
 def dead(cloud, *hosts):
@@ -95,7 +99,7 @@ def test_a_server_that_somebody_evacuates_already_is_not_a_child(cloud, monkeypa
 
 
 def test_after_the_deadline_nobody_begins(cloud):
-    cloud = cloud(hosts=2, boot_seconds=20.0, limits=Limits(evacuations_per_destination=1))
+    cloud = cloud(hosts=2, boot_seconds=20.0, settings=ONE_AT_ONCE)
     servers = {cloud.make(f"s{n}", host="host1")[0] for n in range(3)}
     dead(cloud, "host1")
     operation = evacuate(cloud, "host1", deadline=10.0)["cell1"]
@@ -108,7 +112,7 @@ def test_after_the_deadline_nobody_begins(cloud):
 
 def test_a_destination_counts_the_children_of_all_operations(cloud):
     """Law 11: each of the two keeps its own limit, and knows nothing of the other."""
-    cloud = cloud(hosts=3, vcpus=16, boot_seconds=20.0, limits=Limits(evacuations_per_destination=2))
+    cloud = cloud(hosts=3, vcpus=16, boot_seconds=20.0, settings=TWO_AT_ONCE)
     for number in range(6):
         cloud.make(f"s{number}", host=f"host{1 + number % 2}")
     dead(cloud, "host1", "host2")
@@ -122,7 +126,7 @@ def test_a_destination_counts_the_children_of_all_operations(cloud):
 
 
 def test_a_destination_that_is_gone_by_then_is_said_in_the_account(cloud):
-    cloud = cloud(hosts=3, boot_seconds=20.0, limits=Limits(evacuations_per_destination=1))
+    cloud = cloud(hosts=3, boot_seconds=20.0, settings=ONE_AT_ONCE)
     servers = [cloud.make(f"s{n}", host="host1")[0] for n in range(4)]
     dead(cloud, "host1")
     operation = evacuate(cloud, "host1")["cell1"]

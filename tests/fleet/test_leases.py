@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kilonova.engine.limits import Limits
+from kilonova.settings import DEFAULTS
 from tests.fleet.fleet import Fleet, started
 from tests.support.servers import Nats, Postgres
 
@@ -34,8 +34,8 @@ def test_a_conductor_that_stops_gives_its_steps_to_another(postgres: Postgres, n
 
 
 def test_a_killed_conductors_steps_go_on_within_ten_seconds(postgres: Postgres, nats: Nats) -> None:
-    limits = Limits()
-    with started(Fleet(postgres, nats, lease=limits.lease_seconds, poll=limits.poll_seconds)) as fleet:
+    options = DEFAULTS.conductor
+    with started(Fleet(postgres, nats, lease=options.lease_seconds, poll=options.poll_seconds)) as fleet:
         for name in ("conductor1", "conductor2"):
             made = create_many(fleet, name)
             fleet.kill9(name)

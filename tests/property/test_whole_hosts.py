@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from kilonova.domain.details import Details
 from kilonova.domain.server import Flavor, from_json
 from kilonova.domain.whole_hosts import HostPlan
-from kilonova.engine.limits import Limits
 from kilonova.hosts.states import declare_down
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
+from kilonova.settings import ConductorOptions
 from kilonova.sim.invariants.invariants import check
 from kilonova.sim.lab.cloud import CloudShape, SimCloud
 from kilonova.sim.lab.records import read_records
+from kilonova.sim.lab.settings import simulated
 
 HOSTS = 5
 GROUPS = ("anti-affinity", "affinity", "soft-anti-affinity")  # each named like its policy
@@ -75,8 +76,8 @@ def test_the_run_does_what_the_plan_said(
     kind: str, servers: list[tuple[Flavor, int, str | None]], left: set[int], at_once: int, vcpus: int
 ) -> None:
     logging.disable(logging.WARNING)
-    limits = Limits(flush_seconds=5.0, evacuations_per_destination=at_once)
-    shape = CloudShape(hosts=HOSTS, vcpus=vcpus, limits=limits, groups=GROUPS, conductors=2)
+    settings = simulated(conductor=ConductorOptions(evacuations_per_destination=at_once))
+    shape = CloudShape(hosts=HOSTS, vcpus=vcpus, settings=settings, flush_seconds=5.0, groups=GROUPS, conductors=2)
     cloud = SimCloud(shape)
     try:
         cloud.start_all()

@@ -5,8 +5,10 @@ import os
 from collections import Counter
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from kilonova.settings import NotificationOptions
 from kilonova.sim.commands import chosen_points
 from kilonova.sim.crashes.crashes import count_points, crash_at
 from kilonova.sim.crashes.scenarios import SCENARIOS
@@ -107,12 +109,14 @@ def in_order(messages):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_crash_at_any_point_loses_and_invents_nothing(name, everyone):
     scenario = next(one for one in SCENARIOS if one.name == name)
-    limits = replace(scenario.shape.limits, notifier="machine1")
+    settings = scenario.shape.settings
+    settings = msgspec.structs.replace(settings, notifications=NotificationOptions(transport="bus"))
     receivers = []
 
     def fresh():
         receivers.append(Receiver())
-        return replace(scenario, shape=replace(scenario.shape, limits=limits, notified=receivers[-1]), outcome=outcome)
+        shape = replace(scenario.shape, settings=settings, notified=receivers[-1])
+        return replace(scenario, shape=shape, outcome=outcome)
 
     def outcome(records):
         told = list(receivers[-1].all(records))

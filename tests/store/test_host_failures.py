@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.failure_watch import WatchRules
 from kilonova.schema.tables.failures import failure_watch, host_failures
 from kilonova.schema.tables.stores import this_store
+from kilonova.settings import HaOptions
 from kilonova.store import rows
 from kilonova.store.failures import (
     arm,
@@ -32,7 +32,7 @@ from kilonova.world import Row, Tx
 from tests.support.neighbours import Watched, put_neighbours, zeros
 
 NOW = 1000.0
-RULES = WatchRules(automatic=True, storm_hosts=2)
+RULES = HaOptions(automatic=True, storm_hosts=2)
 TEXTS = {"cell": "cell1", "evidence": "", "sentence": "", "proof": ""}
 FAILURE = {"id": "f", "host": "host1", **TEXTS, "state": "fenced", "open": 1, "worker": "me", "taken_until": NOW + 5}
 Run = Callable[[Callable[[Tx], Awaitable[None]]], None]

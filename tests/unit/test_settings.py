@@ -1,25 +1,17 @@
 """Options from a file and from the command line; tests/cli/test_bad_input.py has what the user sees of it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.engine.limits import Limits
-from kilonova.roles.wiring import limits_of
+from kilonova.quota.resources import default_limits
 from kilonova.settings import load
 
 
-def test_the_defaults_are_the_engines_own() -> None:
-    limits = limits_of(load(None, None, []))
-    # An engine alone knows no quota, since simulations create thousands, and audits only when asked.
-    assert replace(limits, quota={}, audit_interval=0.0, retention_days=0.0) == Limits()
-
-
 def test_quotas_are_novas_unless_set_otherwise() -> None:
-    limits = limits_of(load(None, None, ["quota.instances=-1", "quota.injected_file_path_length=100"])).quota
-    assert limits == {
+    settings = load(None, None, ["quota.instances=-1", "quota.injected_file_path_length=100"])
+    assert default_limits(settings.quota) == {
         "instances": -1,
         "cores": 20,
         "ram": 51200,
@@ -44,8 +36,8 @@ def test_the_file_of_the_directory_is_found_and_overrides_win(tmp_path: Path) ->
     settings = load(tmp_path, None, overrides)
     assert settings.simulated.hosts == 2
     assert settings.database.cells == {"cell0": "sqlite:///a", "cell1": "sqlite:///b=c"}
-    limits = limits_of(settings)
-    assert (limits.report_interval, limits.service_down_time, limits.allow_resize_to_same_host) == (5.0, 30.0, True)
+    default = settings.default
+    assert (default.report_interval, default.service_down_time, default.allow_resize_to_same_host) == (5.0, 30.0, True)
 
 
 def test_a_named_file_replaces_that_of_the_directory(tmp_path: Path) -> None:

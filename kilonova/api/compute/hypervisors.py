@@ -94,7 +94,7 @@ async def statistics(call: Call) -> Response:
 
 
 async def _hosts(call: Call) -> list[HostRecord]:
-    return await read_hosts(call.db, call.engine.limits.service_down_time)
+    return await read_hosts(call.db, call.settings.default.service_down_time)
 
 
 async def _find(call: Call) -> HostRecord:

@@ -139,7 +139,7 @@ async def look_at_ports(call: Call, records: Sequence[ServerRecord]) -> None:
 
 async def host_states(call: Call, records: Sequence[ServerRecord]) -> dict[str, HostState]:
     """Return the states of these servers' hosts. Only called for callers who may see them."""
-    down_after = call.engine.limits.service_down_time
+    down_after = call.settings.default.service_down_time
     if len(records) == 1:
         return await _host_state(call, records[0], down_after)
 

@@ -169,7 +169,7 @@ async def asked(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerO
     """None: nothing can match."""
     given = _allowed(call)
     wanted = ServerQuery(project_id=_project(call, given, all_tenants_rule))
-    wanted.skips_away = call.engine.limits.list_records_by_skipping_down_cells
+    wanted.skips_away = call.settings.api.list_records_by_skipping_down_cells
     tests = [TESTS[name](values) for name, values in given.items() if name in TESTS]
     if "status" in given and not _possible(call, given["status"]):
         return None
@@ -179,7 +179,7 @@ async def asked(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerO
         wanted.host = given["host"][0]
     _changes(call, given, wanted)
     if (
-        call.engine.limits.reclaim_instance_interval
+        call.settings.default.reclaim_instance_interval
         and wanted.deleted is False
         and not SHOWS_SOFT_DELETED & given.keys()
     ):

@@ -140,7 +140,7 @@ def _pin(record: ServerRecord, details: Details, zone: str | None) -> None:
 
 async def delete(call: Call) -> Response:
     """Delete the server. A server that is already soft-deleted stays as it is, with the same response."""
-    if call.engine.limits.reclaim_instance_interval and (await server_of(call)).vm_state == SOFT_DELETED:
+    if call.settings.default.reclaim_instance_interval and (await server_of(call)).vm_state == SOFT_DELETED:
         return nothing()
     return await act(call, "delete", 204, by=remove)
 

@@ -48,9 +48,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_services(call: Call) -> list[ServiceEntry]:
-    limits = call.engine.limits
-    workers = await read_workers(call.db, limits.lease_seconds)
-    hosts = await read_hosts(call.db, limits.service_down_time)
+    workers = await read_workers(call.db, call.settings.conductor.lease_seconds)
+    hosts = await read_hosts(call.db, call.settings.default.service_down_time)
     zones, internal = await call.service.zones.sync(), internal_zone(call)
     inner = [_of_worker(worker, binary, internal) for binary in (SCHEDULER, CONDUCTOR) for worker in workers]
     return inner + [of_host(host, zones.zone_of(host.name)) for host in hosts]
@@ -179,7 +178,7 @@ async def delete(call: Call) -> Response:
     if service.binary != COMPUTE:
         await _forget_worker(call, service)
         return nothing(204)
-    hosts = await read_hosts(call.db, call.engine.limits.service_down_time)
+    hosts = await read_hosts(call.db, call.settings.default.service_down_time)
     for host in hosts:
         if host.id == service.id:
             await forget_host(call.engine, host.cell, host.name, host.provider_id)
@@ -187,7 +186,7 @@ async def delete(call: Call) -> Response:
 
 
 async def _forget_worker(call: Call, service: ServiceEntry) -> None:
-    for worker in await read_workers(call.db, call.engine.limits.lease_seconds):
+    for worker in await read_workers(call.db, call.settings.conductor.lease_seconds):
         if service_id(worker, service.binary) == service.id and await forget_worker(call.db, worker.id):
             return
     text = f"Service {service.binary} on {service.host} is up; stop it before you delete its record."

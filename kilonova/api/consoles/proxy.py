@@ -16,7 +16,6 @@ from kilonova.api.consoles.urls import base_url
 from kilonova.domain.console import CONNECT_PATH, HOST_PATH, TOKEN_HEADER
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.engine.console_tokens import redeem_console
-from kilonova.settings import DEFAULTS
 from kilonova.streams import relay
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class ConsoleProxy:
 
     async def _user(self, websocket: WebSocket) -> None:
         service, meeting = self._service, self._service.consoles
-        settings = service.world.settings or DEFAULTS
+        settings = service.world.settings
         ticket, record = await redeem_console(service.engine, _token_of(websocket))
         base = base_url(settings, service.public_url, ticket.kind)
         check_origin(websocket.headers, settings.console.allowed_origins, base)

@@ -75,7 +75,7 @@ async def change(call: Call) -> Response:
 async def _fence(call: Call, host: str) -> None:
     """Fence a host. One that answers is refused, because all its servers would be cut off: drain it first."""
     journal, _ = await find_host(call.engine, host)
-    states = await journal.read(lambda tx: judge_all(tx, call.engine.limits.service_down_time))
+    states = await journal.read(lambda tx: judge_all(tx, call.settings.default.service_down_time))
     if states[host].is_up:
         raise Refused("host_still_up", f"{states[host].sentence}; drain it, or declare it down before it is fenced")
     logger.warning("fencing host: host=%s user=%s", host, call.caller.user_id)
@@ -141,7 +141,7 @@ async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str,
     """Return the hosts of the cells that answer. `kilonova cell list` shows the other cells."""
 
     async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], list[Row], Sequence[Row]]:
-        states = await judge_all(tx, engine.limits.service_down_time)
+        states = await judge_all(tx, engine.settings.default.service_down_time)
         debts = list(await rows.fetch_all(tx, cell.debts))
         return await all_hosts(tx), states, debts, await all_quarantine(tx)
 

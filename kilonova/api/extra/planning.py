@@ -11,6 +11,5 @@ def with_scheduler(engine: Engine) -> Engine:
         from kilonova.scheduler.service import Scheduler
 
         world = engine.world
-        down_after = engine.limits.service_down_time
-        engine.scheduler = Scheduler(world.db, world.clock, world.random, down_after, world.settings)
+        engine.scheduler = Scheduler(world.db, world.clock, world.random, world.settings)
     return engine

@@ -12,6 +12,7 @@ from kilonova.engine.core import Engine
 from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.steps.counting import growth, size_of
 from kilonova.quota.check import exceeded_by
+from kilonova.quota.resources import default_limits
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import judge_host
@@ -23,8 +24,8 @@ async def check_growth(engine: Engine, mapping: Row, flavor: Flavor) -> None:
     more = growth({"cores": mapping["vcpus"], "ram": mapping["memory_mb"]}, size_of(flavor))
     if not more:
         return
-    owner, defaults = (mapping["project_id"], mapping["user_id"]), engine.limits.quota
-    held = await held_in_placement(engine.world.db.placement, engine.limits, *owner)
+    owner, defaults = (mapping["project_id"], mapping["user_id"]), default_limits(engine.settings.quota)
+    held = await held_in_placement(engine.world.db.placement, engine.settings.quota, *owner)
 
     async def body(tx: Tx) -> list[str]:
         return await exceeded_by(tx, owner, more, defaults=defaults, held=held)
@@ -39,7 +40,7 @@ async def flavor_before(engine: Engine, ask: Ask, mapping: Row) -> Flavor | None
 
     async def body(tx: Tx) -> tuple[Row | None, HostState | None]:
         move = await rows.fetch(tx, cell.migrations, server_id=ask.server_id, open=1, status="finished")
-        down_after = engine.limits.service_down_time
+        down_after = engine.settings.default.service_down_time
         return move, None if move is None else await judge_host(tx, move["dest_host"], down_after)
 
     move, destination = await engine.world.db.cell(mapping["cell"]).read(body, few=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kilonova.engine.limits import Limits
 from kilonova.placement.usages import of_project, together
 from kilonova.quota.check import NOTHING, Held
+from kilonova.settings import QuotaOptions
 from kilonova.world import Store
 
 
-async def held_in_placement(placement: Store, limits: Limits, project: str, user: str) -> Held:
+async def held_in_placement(placement: Store, options: QuotaOptions, project: str, user: str) -> Held:
     """Cores and memory: a server that is being moved counts twice, one in cell0 not at all. Nothing: count as usual."""
-    if not limits.count_usage_from_placement:
+    if not options.count_usage_from_placement:
         return NOTHING
     return await _held(placement, project, ""), await _held(placement, project, user)
 

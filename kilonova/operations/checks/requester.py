@@ -19,7 +19,7 @@ from kilonova.services.compute.server_groups import ServerGroups
 from kilonova.services.image.service import Images
 from kilonova.services.network.service import Networks
 from kilonova.services.volume.service import Volumes
-from kilonova.settings import DEFAULTS, Settings
+from kilonova.settings import Settings
 from kilonova.world import Stores
 
 
@@ -55,7 +55,7 @@ class Requester:
 
     @property
     def settings(self) -> Settings:
-        return self.engine.world.settings or DEFAULTS
+        return self.engine.settings
 
     def allows(self, rule: str, *, project_id: str | None = None) -> bool:
         """Return whether the policy allows the rule; by default the target is the caller's own."""

@@ -20,6 +20,7 @@ from kilonova.engine.submit import fresh
 from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.steps.volumes import named
 from kilonova.quota.check import Held, exceeded, given, room
+from kilonova.quota.resources import default_limits
 from kilonova.quota.usage import map_server
 from kilonova.schema.tables import control
 from kilonova.schema.tables.journal import operations
@@ -73,7 +74,7 @@ async def create_many(
     ids: list[tuple[str, str]] = []  # of servers and operations; the same ones whenever this is tried again
     together: list[str] = []  # likewise, the id of `place_many`
     made: list[tuple[str, Accepted]] = []
-    held = await held_in_placement(engine.world.db.placement, engine.limits, cause.project_id, cause.user_id)
+    held = await held_in_placement(engine.world.db.placement, engine.settings.quota, cause.project_id, cause.user_id)
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
         if made and await rows.fetch(tx, operations, id=made[0][1].operation_id) is not None:
@@ -174,7 +175,7 @@ async def how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, hel
     """Return how many servers the quota allows, in the transaction that adds them: of two concurrent requests only one
     gets the last server."""
     project, user = cause.project_id, cause.user_id
-    each, defaults = wanted.each, engine.limits.quota
+    each, defaults = wanted.each, default_limits(engine.settings.quota)
     count = await room(tx, project, each, wanted.most, user=user, defaults=defaults, held=held, locks=locks)
     if count >= wanted.least:
         return count
@@ -189,7 +190,7 @@ async def _join_group(engine: Engine, tx: Tx, group: str, servers: list[str], ca
 
 async def most_members(engine: Engine, tx: Tx, cause: Cause) -> int:
     """Return how many members of a server group one user may have."""
-    found = await given(tx, cause.project_id, engine.limits.quota)
+    found = await given(tx, cause.project_id, default_limits(engine.settings.quota))
     return found.of_user(cause.user_id, "server_group_members")
 
 

@@ -85,7 +85,8 @@ def guest_runs(ctx: CreateContext, result: StepResult) -> None:
 def try_elsewhere(ctx: CreateContext, result: StepResult) -> None:
     """A host where building failed is weighed down until one works there again."""
     failed = ctx.problem is not None and ctx.problem.step == "build_and_run_instance"
-    if failed and ctx.limits.counts_failed_builds and ctx.facts.destination:
+    counts = ctx.settings.compute.consecutive_build_service_disable_threshold > 0
+    if failed and counts and ctx.facts.destination:
         ctx.in_transaction(_count_failures(ctx.facts.destination, failed=True))
     remember_tried(ctx)
 

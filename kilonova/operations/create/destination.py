@@ -68,7 +68,7 @@ async def _the_host(requester: Requester, names: list[str]) -> str | None:
         raise Refused(
             400, f"Compute host {names[0]} has no hypervisor {names[1]}; its hypervisor has the name of the host."
         )
-    known = await read_hosts(requester.db, requester.engine.limits.service_down_time)
+    known = await read_hosts(requester.db, requester.settings.default.service_down_time)
     if names[0] not in {host.name for host in known} and names[0] not in await read_away(requester.db):
         raise Refused(400, f"Compute host {names[0]} could not be found.")
     return names[0]
@@ -79,7 +79,7 @@ async def _is_zone(requester: Requester, zone: str) -> bool:
     if zone == requester.services.zones.default_zone:
         return True
     zones = await requester.services.zones.sync()
-    hosts = await read_hosts(requester.db, requester.engine.limits.service_down_time)
+    hosts = await read_hosts(requester.db, requester.settings.default.service_down_time)
     if any(zones.zone_of(host.name) == zone for host in hosts if not host.disabled):
         return True
     # Nobody knows whether a host is enabled whose cell is away.

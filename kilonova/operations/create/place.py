@@ -34,6 +34,7 @@ from kilonova.operations.steps.select import choose
 from kilonova.operations.steps.volumes import release_held
 from kilonova.placement import claims
 from kilonova.quota.check import exceeded
+from kilonova.quota.resources import default_limits
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
@@ -123,10 +124,10 @@ async def map_to_cell(ctx: CreateContext) -> None:
 async def _recheck_quota(ctx: CreateContext) -> Change:
     """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
     project, user = ctx.params.project_id, ctx.params.user_id
-    held = await held_in_placement(ctx.world.db.placement, ctx.limits, project, user)
+    held = await held_in_placement(ctx.world.db.placement, ctx.settings.quota, project, user)
 
     async def check(tx: Tx, now: float) -> None:
-        over = await exceeded(tx, project, {}, user=user, defaults=ctx.limits.quota, held=held)
+        over = await exceeded(tx, project, {}, user=user, defaults=default_limits(ctx.settings.quota), held=held)
         if over:
             raise Failed("quota_exceeded", f"Quota exceeded: {'; '.join(over)}", final=True)
 

@@ -37,7 +37,7 @@ async def select_hosts(ctx: ManyContext) -> None:
     cells = ctx.world.db.destinations()
     asked = request_for(ctx, ctx.params.flavor, {}, ctx.params.host, await group_of(ctx))
     requests = [msgspec.structs.replace(asked, server=one.server_id) for one in ctx.params.servers]
-    attempts = ctx.limits.max_attempts
+    attempts = ctx.settings.scheduler.max_attempts
     asking = ctx.scheduler.place_many(requests, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     placings = await unless_away(ctx, asking)
     last = placings[-1]

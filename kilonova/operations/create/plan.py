@@ -74,7 +74,7 @@ async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> C
 
 
 async def _how_many(engine: Engine, wanted: NewServers, cause: Cause) -> int:
-    held = await held_in_placement(engine.world.db.placement, engine.limits, cause.project_id, cause.user_id)
+    held = await held_in_placement(engine.world.db.placement, engine.settings.quota, cause.project_id, cause.user_id)
 
     async def body(tx: Tx) -> int:
         count = await how_many(engine, tx, cause, wanted, held, locks=False)

@@ -12,6 +12,7 @@ from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
 from kilonova.operations.checks.held import held_in_placement
 from kilonova.quota.check import NOTHING, exceeded
+from kilonova.quota.resources import default_limits
 from kilonova.schema.tables import control
 from kilonova.store import rows
 from kilonova.world import Row, Tx
@@ -55,11 +56,11 @@ async def asked_before(engine: Engine, server_id: str) -> Row:
 async def _check_quota(engine: Engine, spec: ServerSpec) -> None:
     """It is counted already, but not by placement, where it holds nothing."""
     project, user = spec.project_id, spec.user_id
-    held = await held_in_placement(engine.world.db.placement, engine.limits, project, user)
+    held = await held_in_placement(engine.world.db.placement, engine.settings.quota, project, user)
     more = {} if held == NOTHING else {"cores": spec.flavor.vcpus, "ram": spec.flavor.memory_mb}
 
     async def body(tx: Tx) -> list[str]:
-        return await exceeded(tx, project, more, user=user, defaults=engine.limits.quota, held=held)
+        return await exceeded(tx, project, more, user=user, defaults=default_limits(engine.settings.quota), held=held)
 
     over = await engine.world.db.control.read(body)
     if over:

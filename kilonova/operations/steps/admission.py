@@ -29,7 +29,7 @@ def admit_child(ctx: AnyContext, destination: str) -> None:
     async def change(tx: Tx, now: float) -> None:
         await rows.fetch(tx, cell.hosts, lock=True, name=destination)
         row = await tx.one(_RUNNING_THERE, host=destination, me=ctx.operation_id)
-        limit = ctx.limits.evacuations_per_destination
+        limit = ctx.settings.conductor.evacuations_per_destination
         if row is not None and row["n"] >= limit:
             raise NotYet(f"{destination} to finish one of the {limit} evacuations it may take at a time", 1.0)
 

@@ -13,6 +13,7 @@ from kilonova.operations.checks.held import held_in_placement
 from kilonova.operations.facts import ResizeFacts, RevertFacts
 from kilonova.quota import usage
 from kilonova.quota.check import exceeded, exceeded_by
+from kilonova.quota.resources import default_limits
 from kilonova.schema.tables import control
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
@@ -48,7 +49,7 @@ async def count_again(ctx: AnyContext) -> None:
     async def body(tx: Tx) -> None:
         await pass_fence_in_control(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
         await usage.count_server(tx, ctx.server_id or "")
-        over = await exceeded(tx, owner[0], {}, user=owner[1], defaults=ctx.limits.quota)
+        over = await exceeded(tx, owner[0], {}, user=owner[1], defaults=default_limits(ctx.settings.quota))
         if over:
             raise Failed("quota_exceeded", f"Quota exceeded: {'; '.join(over)}", final=True)
 
@@ -88,8 +89,8 @@ async def _raise_to(ctx: ResizeContext, flavor: str, *, is_refused: bool = True)
     """Count what is more with this flavor, where the quota has room for it; what becomes less is counted until the
     flavor is recorded. `is_refused`: where it has none."""
     server, owner = ctx.server_id or "", (ctx.row.project_id, ctx.row.user_id)
-    wanted, defaults = size_of(flavor_from(flavor)), ctx.limits.quota
-    held = await held_in_placement(ctx.world.db.placement, ctx.limits, *owner)
+    wanted, defaults = size_of(flavor_from(flavor)), default_limits(ctx.settings.quota)
+    held = await held_in_placement(ctx.world.db.placement, ctx.settings.quota, *owner)
 
     async def body(tx: Tx) -> None:
         await pass_fence_in_control(tx, server, ctx.turn, ctx.ordinal)

@@ -40,7 +40,7 @@ async def note_former(ctx: Context[EvacuateFacts, MoveParams]) -> None:
         return
 
     async def body(tx: Tx) -> HostState | None:
-        return await judge_host(tx, host, ctx.limits.service_down_time)
+        return await judge_host(tx, host, ctx.settings.default.service_down_time)
 
     state = await ctx.journal.read(body) or HostState(host, "unknown", f"{host} is not known here")
     if state.is_up:

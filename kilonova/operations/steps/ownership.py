@@ -26,7 +26,7 @@ async def require_away(ctx: AnyContext, host: str) -> None:
     stopped it. One that is declared down may answer. It learns of the new permission when it registers again."""
 
     async def body(tx: Tx) -> HostState | None:
-        return await judge_host(tx, host, ctx.limits.service_down_time)
+        return await judge_host(tx, host, ctx.settings.default.service_down_time)
 
     state = await ctx.journal.read(body)
     if state is not None and state.is_up:

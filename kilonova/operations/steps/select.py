@@ -45,7 +45,7 @@ async def choose(
     request = msgspec.structs.replace(request, rescue=bool(dead_host), preferred_host=preferred)
     if ctx.server is not None:
         request = msgspec.structs.replace(request, home=ctx.journal.name)
-    attempts = ctx.limits.max_attempts
+    attempts = ctx.settings.scheduler.max_attempts
     asking = ctx.scheduler.place(request, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     placing = await unless_away(ctx, asking)
     decision = msgspec.to_builtins(placing.decision)
@@ -72,7 +72,7 @@ async def unless_away(ctx: AnyContext, asking: Awaitable[T]) -> T:
 
 
 async def _wait(ctx: AnyContext, text: str, decision: JsonObject | None = None) -> NoReturn:
-    limit = ctx.limits.unknown_wait
+    limit = ctx.settings.scheduler.unknown_wait
     if ctx.rehearsing or await age_of(ctx) < limit:
         ctx.facts.decision = decision or ctx.facts.decision
         raise NotYet(text, LOOKED_AT_AGAIN, for_answer=True, keeps_facts=True)

@@ -22,7 +22,6 @@ from kilonova.domain.server import Server
 from kilonova.domain.whole_hosts import GIB, MIB, HostPlan, Misfit, PlannedMove, Proof, choice_of_owners, estimate
 from kilonova.engine.accept import admitted
 from kilonova.engine.context import AnyContext, Subject
-from kilonova.engine.limits import Limits
 from kilonova.engine.model import F, Operation, P
 from kilonova.operations.evacuate import Evacuate
 from kilonova.operations.steps.group import HINT, rule_of
@@ -34,6 +33,7 @@ from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables.cell import hosts, servers
 from kilonova.schema.tables.journal import operations
+from kilonova.settings import Settings
 from kilonova.store.hosts import judge_all
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Tx
@@ -57,13 +57,13 @@ _STORAGE = Sql(select(hosts.c.name, hosts.c.storage))
 
 @dataclass(frozen=True)
 class Ground:
-    """The inputs of a plan: stores, scheduler, limits, and the cause."""
+    """The inputs of a plan: stores, scheduler, settings, and the cause."""
 
     journal: Store
     control: Store
     placement: Store
     scheduler: Scheduler
-    limits: Limits
+    settings: Settings
     cause: Cause
     operation_id: str = ""  # children of this one that run already are part of the plan
 
@@ -71,7 +71,9 @@ class Ground:
 def ground_of(ctx: AnyContext) -> Ground:
     assert ctx.scheduler is not None
     stores = ctx.world.db
-    return Ground(ctx.journal, stores.control, stores.placement, ctx.scheduler, ctx.limits, ctx.cause, ctx.operation_id)
+    return Ground(
+        ctx.journal, stores.control, stores.placement, ctx.scheduler, ctx.settings, ctx.cause, ctx.operation_id
+    )
 
 
 @dataclass
@@ -117,8 +119,8 @@ def whole_plan(
     moves: Sequence[PlannedMove],
     seated: Seated,
 ) -> HostPlan:
-    limits = ground.limits
-    each, rate = limits.move_seconds, limits.move_mb_per_second * 1e6
+    options = ground.settings.conductor
+    each, rate = options.move_seconds, options.move_mb_per_second * 1e6
     return HostPlan(
         operation=operation,
         hosts={name: _proof(found.states[name]) for name in names},
@@ -127,7 +129,7 @@ def whole_plan(
         refused=found.refused,
         spared=seated.spared,
         bytes=sum(move.bytes for move in moves),
-        seconds=estimate(moves, at_once=limits.evacuations_per_destination, each=each, bytes_per_second=rate),
+        seconds=estimate(moves, at_once=options.evacuations_per_destination, each=each, bytes_per_second=rate),
     )
 
 
@@ -157,7 +159,7 @@ async def seat_all(
         request = _request(server, details, ground.journal.name, excluded, group, rescue=rescue)
         home = (homes or {}).get(server.id)
         asked.append(msgspec.structs.replace(request, wanted_host=home) if home else request)
-    at_once = ground.limits.evacuations_per_destination
+    at_once = ground.settings.conductor.evacuations_per_destination
     seats = await ground.scheduler.plan(asked, [ground.journal.name], ranks, at_once=at_once, opened=opened)
     return Seated(seats, spared)
 
@@ -174,7 +176,7 @@ async def read_servers(
     refused. One of a living host that is busy is waited for, and so is a host that may be alive (law 18)."""
 
     async def body(tx: Tx) -> CellReport:
-        states = await judge_all(tx, ground.limits.service_down_time)
+        states = await judge_all(tx, ground.settings.default.service_down_time)
         storage = {row["name"]: row["storage"] for row in await tx.all(_STORAGE)}
         found = CellReport(states, storage)
         there = await _servers(tx, names, only)

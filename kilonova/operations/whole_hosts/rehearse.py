@@ -34,7 +34,7 @@ async def rehearse_host(engine: Engine, kind: str, hosts: Sequence[str], bulk: B
 def _ground(engine: Engine, journal: Store, cause: Cause) -> Ground:
     assert engine.scheduler is not None
     stores = engine.world.db
-    return Ground(journal, stores.control, stores.placement, engine.scheduler, engine.limits, cause)
+    return Ground(journal, stores.control, stores.placement, engine.scheduler, engine.settings, cause)
 
 
 async def _plan(ground: Ground, kind: str, names: Sequence[str], params: HostsParams) -> HostPlan:

@@ -46,7 +46,7 @@ async def require_dead_all(engine: Engine, tx: Tx, hosts: Sequence[str], params:
 
 async def require_living_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: HostsParams) -> None:
     """The servers of a dead host cannot be moved away from it, nor home."""
-    states = await judge_all(tx, engine.limits.service_down_time)
+    states = await judge_all(tx, engine.settings.default.service_down_time)
     for host in hosts:
         if host not in states:
             raise Refused("no_such_host", f"Compute host {host} could not be found.")
@@ -206,7 +206,7 @@ async def accept_for_hosts(
 
 async def require_dead(engine: Engine, tx: Tx, host: str) -> HostState:
     """The state of a host that is down; Refused if it is not."""
-    state = await judge_host(tx, host, engine.limits.service_down_time)
+    state = await judge_host(tx, host, engine.settings.default.service_down_time)
     if state is None:
         raise Refused("no_such_host", f"Compute host {host} could not be found.")
     if state.word != "down":

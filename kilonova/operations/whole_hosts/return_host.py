@@ -32,7 +32,7 @@ async def await_open(ctx: HostsContext) -> None:
     names = ctx.params.names
 
     async def body(tx: Tx) -> tuple[float, list[str]]:
-        states = await judge_all(tx, ctx.limits.service_down_time)
+        states = await judge_all(tx, ctx.settings.default.service_down_time)
         closed = [states[name].sentence for name in names if name in states and not states[name].may_receive]
         return await tx.now(), closed
 

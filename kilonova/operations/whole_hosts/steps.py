@@ -88,7 +88,7 @@ async def move_servers(ctx: HostsContext) -> None:
     refused = dict(ctx.facts.refused)
     left = [move for move in plan.moves if move.server not in begun and move.server not in refused]
     if left and not await _is_late(ctx):
-        ready = _ready(left, begun, refused, plan.moves, ctx.limits.evacuations_per_destination)
+        ready = _ready(left, begun, refused, plan.moves, ctx.settings.conductor.evacuations_per_destination)
         new = await _begin(ctx, ready, refused, unheard, plan.operation)
         left = [move for move in left if move.server not in new and move.server not in refused]
         plan, children = await _standing(ctx)
@@ -174,10 +174,10 @@ async def _may_answer(ctx: HostsContext, host: str) -> bool:
     """Return whether the host may still answer: it is not known to be dead, and the wait is not over."""
 
     async def body(tx: Tx) -> HostState | None:
-        return await judge_host(tx, host, ctx.limits.service_down_time)
+        return await judge_host(tx, host, ctx.settings.default.service_down_time)
 
     state = await ctx.journal.read(body)
-    return state is not None and state.word != "down" and await age_of(ctx) < ctx.limits.unknown_wait
+    return state is not None and state.word != "down" and await age_of(ctx) < ctx.settings.scheduler.unknown_wait
 
 
 async def await_begun(ctx: HostsContext) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
 
 from kilonova.services.image.service import Images
 from kilonova.services.volume.attachments import Attachments
@@ -21,6 +20,7 @@ from kilonova.services.volume.types import Types
 from kilonova.services.volume.volume import DEFAULT_TYPE, ZONE
 from kilonova.services.volume.volumes import VolumeRecords
 from kilonova.services.volume.worker import SUBJECT, VolumeWorker
+from kilonova.settings import DEFAULTS, VolumeOptions
 from kilonova.world import Bus, Clock, Ids, Store
 
 
@@ -67,11 +67,15 @@ class Volumes:
         await self.types.prepare()
 
     def worker(
-        self, backing: Backing, images: Images | None, exports: Exports | None = None, **limits: Any
+        self,
+        backing: Backing,
+        images: Images | None,
+        exports: Exports | None = None,
+        options: VolumeOptions = DEFAULTS.volume,
     ) -> VolumeWorker:
-        """Return the worker on this backend's files; `limits`: see there."""
+        """Return the worker on this backend's files."""
         tasks = VolumeTasks(self._control, self._clock, self.quotas, backing, images)
-        return VolumeWorker(self._control, self._clock, self.backends, backing, tasks, exports, **limits)
+        return VolumeWorker(self._control, self._clock, self.backends, backing, tasks, exports, options)
 
 
 def _waking(bus: Bus) -> Callable[[], Awaitable[None]]:

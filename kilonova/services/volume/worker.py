@@ -28,6 +28,7 @@ from kilonova.services.volume.records import whole_snapshots, whole_volumes
 from kilonova.services.volume.slots import FairSlots
 from kilonova.services.volume.tasks import VolumeTasks
 from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REVERT, UPLOAD, Snapshot, Volume
+from kilonova.settings import DEFAULTS, VolumeOptions
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Bus, Clock, Store, Tx
@@ -39,8 +40,6 @@ BEAT_SECONDS = 15.0
 EXPIRE_SECONDS = 3600.0  # between two looks at what was set aside long ago
 FIX_SECONDS = 1.0  # between two tries after an unknown error
 MOST_TRIES = 3  # of a piece that fails by an unknown error
-TASKS = 4  # that copy at once
-TASK_SECONDS = 21600.0
 
 _VOLUMES = Sql(select(volumes).where(volumes.c.backend == bindparam("backend"), volumes.c.work != ""))
 _SNAPSHOTS = Sql(select(snapshots).where(snapshots.c.backend == bindparam("backend"), snapshots.c.work != ""))
@@ -77,14 +76,13 @@ class VolumeWorker:
         backing: Backing,
         volume_tasks: VolumeTasks,
         exports: Exports | None = None,
-        *,
-        tasks: int = TASKS,
-        seconds: float = TASK_SECONDS,
+        options: VolumeOptions = DEFAULTS.volume,
     ) -> None:
         self._control, self._clock, self._backends = control, clock, backends
-        self._backing, self._volume_tasks, self._exports, self._seconds = backing, volume_tasks, exports, seconds
+        self._backing, self._volume_tasks, self._exports = backing, volume_tasks, exports
+        self._seconds = options.file_task_timeout
         self._busy: dict[str, _Running] = {}  # by thing
-        self._slots, self._quick_slots = FairSlots(tasks), FairSlots(tasks)
+        self._slots, self._quick_slots = FairSlots(options.file_tasks), FairSlots(options.file_tasks)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._beaten_at = self._expired_at = float("-inf")

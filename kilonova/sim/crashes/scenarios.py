@@ -11,14 +11,12 @@ import msgspec
 from kilonova.compute.drivers.simulated.changes import switch_guest
 from kilonova.domain.details import Details
 from kilonova.domain.errors import KilonovaError
-from kilonova.domain.failure_watch import WatchRules
 from kilonova.domain.json import JsonObject
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import WantedVolume
 from kilonova.engine.abandon import abandon
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
-from kilonova.engine.limits import Limits
 from kilonova.engine.submit import submit
 from kilonova.hosts import states as hosts
 from kilonova.hosts.failures import arm_watch, disarm_watch
@@ -27,6 +25,7 @@ from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.snapshot import submit_snapshot
 from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
+from kilonova.settings import Default, HaOptions
 from kilonova.sim.crashes.crashes import Scenario
 from kilonova.sim.crashes.outcomes import (
     MANY,
@@ -49,17 +48,22 @@ from kilonova.sim.crashes.outcomes import SERVER as SERVER
 from kilonova.sim.lab.cloud import HOUR, CloudShape, SimCloud
 from kilonova.sim.lab.flavors import LARGE, LEAN, OFFER, PINNED, ROOMY, SMALL, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import read_records
+from kilonova.sim.lab.settings import simulated
 from kilonova.sim.lab.uploads import image_params
 
-SPARING = Limits(flush_seconds=5.0)  # fewer heartbeats written: thousands of runs
-PLAIN = CloudShape(limits=SPARING)
-TWO_CELLS = CloudShape(hosts=4, cells=2, limits=SPARING)
-NETWORKED = CloudShape(addresses=4, ports=1, limits=SPARING)
-STAYING = CloudShape(hosts=1, limits=Limits(flush_seconds=5.0, allow_resize_to_same_host=True))
-PINNING = CloudShape(vcpus=VCPUS, topology=TOPOLOGY, offer=OFFER, limits=SPARING)
-STORED = CloudShape(volumes=2, limits=SPARING)
-WATCHED = CloudShape(limits=Limits(flush_seconds=5.0, watch=WatchRules(automatic=True)))
-EVERYTHING = CloudShape(addresses=4, ports=1, volumes=2, rare_volumes=True, groups=("anti-affinity",), limits=SPARING)
+SPARING = 5.0  # seconds between two writes of heartbeats: there are thousands of runs
+PLAIN = CloudShape(flush_seconds=SPARING)
+TWO_CELLS = CloudShape(hosts=4, cells=2, flush_seconds=SPARING)
+NETWORKED = CloudShape(addresses=4, ports=1, flush_seconds=SPARING)
+STAYING = CloudShape(
+    hosts=1, flush_seconds=SPARING, settings=simulated(default=Default(allow_resize_to_same_host=True))
+)
+PINNING = CloudShape(vcpus=VCPUS, topology=TOPOLOGY, offer=OFFER, flush_seconds=SPARING)
+STORED = CloudShape(volumes=2, flush_seconds=SPARING)
+WATCHED = CloudShape(flush_seconds=SPARING, settings=simulated(ha=HaOptions(automatic=True)))
+EVERYTHING = CloudShape(
+    addresses=4, ports=1, volumes=2, rare_volumes=True, groups=("anti-affinity",), flush_seconds=SPARING
+)
 DELETED_AFTER = 8.0  # seconds: the build has failed by then; who crashed at it is missed only after 15
 IMAGE = "5e7e0000-0000-4000-8000-0000000000ff"
 GONE = ("resized", "deleted")
@@ -391,7 +395,7 @@ SCENARIOS = [
         [created, host_dies],
         asking("evacuate"),
         one_server("active"),
-        CloudShape(shared_storage="pool", limits=SPARING),
+        CloudShape(shared_storage="pool", flush_seconds=SPARING),
     ),
     Scenario("evacuate_host", [created, host_dies], evacuating_hosts, one_server("active"), NETWORKED),
     Scenario("failure_watch", [created, host_dies_disarmed], arming, evacuated_once, WATCHED),
@@ -427,8 +431,8 @@ SCENARIOS = [
         "abandon_a_rebuild", [created, refused("rebuild", image="another")], abandoning, one_server("active"), PLAIN
     ),
     Scenario("abandon_a_migration", [created, refused("migrate")], abandoning, one_server("active"), NETWORKED),
-    Scenario("no_room", [], creating, failed, CloudShape(vcpus=1, memory_mb=512, limits=SPARING)),
+    Scenario("no_room", [], creating, failed, CloudShape(vcpus=1, memory_mb=512, flush_seconds=SPARING)),
     Scenario("build_fails", [hosts_fail], creating, buried_or_never, EVERYTHING),
     Scenario("build_fails_and_delete", [hosts_fail], creating_and_deleting, buried_or_gone, EVERYTHING),
-    Scenario("no_address", [], creating, failed, CloudShape(addresses=1, ports=1, limits=SPARING)),
+    Scenario("no_address", [], creating, failed, CloudShape(addresses=1, ports=1, flush_seconds=SPARING)),
 ]

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kilonova.domain.failure_watch import WatchRules
-from kilonova.engine.limits import Limits
+from kilonova.settings import ConductorOptions, Default, HaOptions
 from kilonova.sim.histories.acts import LYING, POLICIES, History, WatchShape
 from kilonova.sim.histories.acts import draw as draw
 from kilonova.sim.histories.player import HistoryPlayer
@@ -25,6 +24,7 @@ from kilonova.sim.lab.cloud import CloudShape, SimCloud
 from kilonova.sim.lab.flavors import OFFER, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import Records, read_records
 from kilonova.sim.lab.rest import audited, come_to_rest, come_to_rest_settled
+from kilonova.sim.lab.settings import simulated
 from kilonova.sim.loop.faults import CommitLuck, Weather
 
 LOOK_EVERY = 4  # acts
@@ -47,14 +47,15 @@ def make_cloud(history: History, *, marks: bool = False) -> SimCloud:
     weather = Weather(history.seed, history.lost, history.late, history.doubled)
     luck = CommitLuck(history.seed, history.failed, history.unknown)
     luck.weather = weather
-    limits = Limits(
-        service_down_time=60.0,
-        report_interval=10.0,
-        lease_seconds=15.0,
-        poll_seconds=5.0,
-        reclaim_instance_interval=history.reclaimed_after,
-        resize_confirm_window=history.confirmed_after,
-        watch=_rules(history.watch),
+    settings = simulated(
+        default=Default(
+            service_down_time=60.0,
+            report_interval=10.0,
+            reclaim_instance_interval=history.reclaimed_after,
+            resize_confirm_window=history.confirmed_after,
+        ),
+        conductor=ConductorOptions(lease_seconds=15.0, poll_seconds=5.0),
+        ha=_rules(history.watch),
     )
     ports = 1 + max((act.server for act in history.acts), default=0) if history.addresses else 0
     shape = CloudShape(
@@ -70,7 +71,7 @@ def make_cloud(history: History, *, marks: bool = False) -> SimCloud:
         volumes=LYING if history.volumes else 0,
         rare_volumes=history.volumes,
         groups=POLICIES,
-        limits=limits,
+        settings=settings,
         marks=marks,
     )
     cloud = SimCloud(shape, seed=history.seed, weather=weather, faults=luck)
@@ -80,10 +81,10 @@ def make_cloud(history: History, *, marks: bool = False) -> SimCloud:
     return cloud
 
 
-def _rules(shape: WatchShape | None) -> WatchRules:
+def _rules(shape: WatchShape | None) -> HaOptions:
     if shape is None:
-        return WatchRules()
-    return WatchRules(
+        return HaOptions()
+    return HaOptions(
         automatic=True,
         storm_hosts=shape.storm_hosts,
         storm_percent=shape.storm_percent,

@@ -20,7 +20,7 @@ class LivingHosts:
 
     def look(self) -> list[str]:
         """Hosts that were alive for longer than a host may be silent and count as down by their silence."""
-        now, limit = self.cloud.loop.time(), self.cloud.shape.limits.service_down_time
+        now, limit = self.cloud.loop.time(), self.cloud.shape.settings.default.service_down_time
         beating = {host for host, since in self.alive_since().items() if now - since > limit + LOOK_EVERY}
         states = self.cloud.alone(self._judged, "the hosts", faulty=False) if beating else {}
         return [
@@ -54,7 +54,7 @@ class LivingHosts:
         return any(weather.joins(name, host) for name in hearing)
 
     async def _judged(self, stores: Stores) -> dict[str, HostState]:
-        limit, states = self.cloud.shape.limits.service_down_time, dict[str, HostState]()
+        limit, states = self.cloud.shape.settings.default.service_down_time, dict[str, HostState]()
 
         async def body(tx: Tx) -> dict[str, HostState]:
             return await judge_all(tx, limit)

@@ -55,7 +55,7 @@ class WatchPromises:
 
     def _answered(self, attempt: FenceAttempt) -> Iterator[str]:
         since = self.living.alive_since().get(attempt.host)
-        limit = self.cloud.shape.limits.service_down_time + 2 * LOOK_EVERY
+        limit = self.cloud.shape.settings.default.service_down_time + 2 * LOOK_EVERY
         if since is not None and attempt.began - since > limit and self.living.has_company(attempt.host):
             yield f"it has answered for {attempt.began - since:.0f} s"
 

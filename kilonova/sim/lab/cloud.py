@@ -28,7 +28,6 @@ from kilonova.conductor.service import Conductor
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import KilonovaError
 from kilonova.engine.core import Engine
-from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
 from kilonova.ha.watch import Watch
 from kilonova.notifications.sender import Sender
@@ -40,10 +39,12 @@ from kilonova.services.image.servers import ServerImages
 from kilonova.services.network.service import Networks
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.service import Volumes
+from kilonova.settings import Settings
 from kilonova.sim.invariants.closed_hosts import watch
 from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.lab.network import Laid, lay
 from kilonova.sim.lab.outages import Outages
+from kilonova.sim.lab.settings import SIMULATED
 from kilonova.sim.lab.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
 from kilonova.sim.lab.uploads import BusUploads, serve_uploads
 from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
@@ -61,6 +62,7 @@ DATABASES = ("control", "placement", "cell0", "cell1")
 DATABASE_CLOCK = "databases"  # who has that one, in `set_clock`
 HOUR = 3600.0
 CLOUD_ID = "simulated"
+MACHINE = "machine1"
 _BADGE = "INSERT INTO this_store (id, cloud_id, store_id, name, era, mark, restored) VALUES (1, ?, ?, ?, 1, 0, '')"
 SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
 
@@ -117,8 +119,9 @@ class CloudShape:
     volumes: int = 0  # that lie there to be attached
     rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
     groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
-    limits: Limits = field(default_factory=Limits)
-    notified: NotificationTarget | None = None  # gets the notifications, where the limits name a notifier
+    settings: Settings = SIMULATED
+    flush_seconds: float = 1.0  # how often heartbeats are written
+    notified: NotificationTarget | None = None  # gets the notifications, where the settings turn them on
     most_notifications: int = 10_000  # that may wait in each database
     marks: bool = False  # processes and hosts notice an older copy of a database (law 15)
 
@@ -235,6 +238,8 @@ class SimCloud:
             random=source,
             bus=bus,
             stores=stores,
+            settings=self.shape.settings,
+            machine=MACHINE,
             driver=self._driver(name, bus) if is_host else None,
             memory=SimulatedMemory(self.hardware, name) if is_host else None,
             fence=None if is_host else self.fence,
@@ -296,10 +301,9 @@ class SimCloud:
             self.loop.call_later(0.0, self.crash, role.name, context=contextvars.Context())
 
     async def _run(self, role: SimulatedProcess) -> None:
-        limits = self.shape.limits
         await role.world.bus.start()
         if role.stores is None:
-            interval, storage = limits.report_interval, self.shape.shared_storage
+            interval, storage = role.world.settings.default.report_interval, self.shape.shared_storage
             cell = self._cell(role.name)
             agent = Agent(role.world, role.name, REGISTRY, report_interval=interval, storage=storage, cell=cell)
             role.part = agent
@@ -309,9 +313,9 @@ class SimCloud:
             await self._keep_marks(role.name, role.stores, role.world.clock)
         if role.volumes is not None:
             await role.volumes.contents.serve(role.world.bus)
-        scheduler = Scheduler(role.world.db, role.world.clock, role.world.random, limits.service_down_time)
+        scheduler = Scheduler(role.world.db, role.world.clock, role.world.random, role.world.settings)
         worker = "" if role.name == "api" else f"{role.name}-{self._lives[role.name]}"
-        role.engine = Engine(role.world, REGISTRY, worker, Seal(SEAL_KEY), limits, scheduler)
+        role.engine = Engine(role.world, REGISTRY, worker, Seal(SEAL_KEY), scheduler, self.shape.flush_seconds)
         if worker:
             role.part = Conductor(role.engine)
             await role.part.start()
@@ -329,7 +333,7 @@ class SimCloud:
         folder = self.directory / "remembers" / name
         if read_directory_badge(folder) is None:
             write_directory_badge(folder, DirectoryBadge(cloud=CLOUD_ID, store=name, name=name))
-        stores.marks = Marks(stores, clock, directories=[folder], grace=self.shape.limits.service_down_time)
+        stores.marks = Marks(stores, clock, directories=[folder], grace=self.shape.settings.default.service_down_time)
         await keep_marks(stores.marks)
 
     def _cell(self, host: str) -> str:

@@ -13,10 +13,10 @@ from kilonova.compute.offer import Offer
 from kilonova.domain.errors import KilonovaError
 from kilonova.domain.hardware_options import SimulatedCard
 from kilonova.domain.pci import DeviceSpec
-from kilonova.engine.limits import Limits
-from kilonova.settings import ComputeOptions, PciOptions, Settings
+from kilonova.settings import SECTIONS, ComputeOptions, PciOptions, Settings
 from kilonova.sim.lab.cloud import CloudShape
 from kilonova.sim.lab.flavors import LARGE, PINNED, ROOMY, SMALL, flavor
+from kilonova.sim.lab.settings import SIMULATED
 from kilonova.sim.loop.event_loop import TimeLimit
 from kilonova.sim.stories.file import Lined, Story, StoryError, fill_in
 from kilonova.sim.stories.names import Names
@@ -254,8 +254,15 @@ def told(what: Any) -> str:
 
 def _shape(story: Story, cluster: Lined) -> CloudShape:
     try:
-        limits = msgspec.convert(cluster.pop("limits", {}), Limits, strict=False)
+        settings = _settings(cluster.pop("settings", {}))
         machine = msgspec.convert(cluster.pop("machine", {}), MachineSpec, strict=False)
-        return CloudShape(**cluster, limits=limits, topology=machine.topology, offer=machine.offer)
-    except (TypeError, msgspec.ValidationError) as error:
+        return CloudShape(**cluster, settings=settings, topology=machine.topology, offer=machine.offer)
+    except (TypeError, KeyError, msgspec.ValidationError) as error:
         raise StoryError(story.where(story.cluster), f"cluster: {error}") from None
+
+
+def _settings(changed: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Return the settings of a simulated cloud with these sections as in kilonova.toml instead of its own."""
+    for section, options in changed.items():
+        SECTIONS[section](**options)  # raises where there is no such section or option
+    return msgspec.convert({**msgspec.to_builtins(SIMULATED), **changed}, Settings, strict=False)

@@ -224,7 +224,7 @@ class StoryWatch:
 
     def _states(self) -> Iterator[Event]:
         """A host falls silent without anybody writing it down, so states are judged at every look."""
-        now, down_after = self.cloud.clock.now(), self.cloud.shape.limits.service_down_time
+        now, down_after = self.cloud.clock.now(), self.cloud.shape.settings.default.service_down_time
         for row, seen in self._host_rows:
             state: HostState = judge(facts_of(row), longest(seen, now, down_after), now, down_after)
             if self.hosts.get(row["name"]) != state.word:

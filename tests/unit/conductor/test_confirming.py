@@ -12,6 +12,7 @@ import pytest
 from kilonova.conductor import confirming
 from kilonova.domain.server import ACTIVE, RESIZED
 from kilonova.schema.tables import cell
+from kilonova.settings import Default, Settings
 from kilonova.store import rows
 from kilonova.store.open import open_store
 from kilonova.world import Tx
@@ -45,8 +46,8 @@ def confirmed(path: Path, monkeypatch: pytest.MonkeyPatch, of: Any, move: Any, a
             await rows.put(tx, cell.migrations, **zeros(cell.migrations, **{**MOVE, **move}))
 
         world = SimpleNamespace(clock=StandingClock(ahead), ids=SimpleNamespace(uuid=lambda: "id"))
-        limits = SimpleNamespace(resize_confirm_window=WINDOW)
-        engine: Any = SimpleNamespace(world=world, limits=limits, write=lambda journal, body: journal.write(body))
+        settings = Settings(default=Default(resize_confirm_window=WINDOW))
+        engine: Any = SimpleNamespace(world=world, settings=settings, write=lambda journal, body: journal.write(body))
         try:
             await store.write(put)
             await confirming.confirm_forgotten(engine, store)

@@ -10,6 +10,7 @@ import pytest
 from kilonova.conductor.host_log import HostLog
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.host import HostState
+from kilonova.settings import Settings
 
 
 class Cell:
@@ -33,7 +34,7 @@ def looked(cell: Cell) -> None:
 
     stores = SimpleNamespace(cells=lambda: ["cell1"], cell=lambda name: cell)
     world = SimpleNamespace(db=stores, clock=SimpleNamespace(sleep=sleep))
-    engine: Any = SimpleNamespace(world=world, limits=SimpleNamespace(service_down_time=60.0))
+    engine: Any = SimpleNamespace(world=world, settings=Settings())
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(HostLog(engine).keep_looking(5.0))
 

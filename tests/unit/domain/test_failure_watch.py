@@ -15,17 +15,17 @@ from kilonova.domain.failure_watch import (
     Disarmed,
     Sight,
     Use,
-    WatchRules,
     decide,
     pause_after,
     storm_sentence,
 )
 from kilonova.domain.host import HostFacts, HostState, Observation, judge, longest
+from kilonova.settings import HaOptions
 
 DEAD = HostState("h", "down", "h has been silent", silent=121.0)
 USED = Use(servers=1)
 CLEAR = Sight(hosts=30, silent=1, listened=120.0)
-RULES = WatchRules(automatic=True)
+RULES = HaOptions(automatic=True)
 WORD = Disarmed(until=None, reason="works on the network", user_id="u", said_at=0.0)
 
 
@@ -44,15 +44,15 @@ def test_a_dead_host_with_servers_is_acted_on() -> None:
         ({"host": changed(DEAD, word="up", sentence="h answered")}, HELD, "h answered"),
         ({"use": Use(1, is_draining=True)}, HELD, "it was drained for maintenance"),
         ({"use": Use(0)}, HELD, "no server is there"),
-        ({"rules": WatchRules(automatic=False)}, ASKS, "automatic evacuation is off"),
+        ({"rules": HaOptions(automatic=False)}, ASKS, "automatic evacuation is off"),
         ({"sight": changed(CLEAR, disarmed=WORD)}, HELD, "works on the network"),
         ({"host": changed(DEAD, silent=120.0)}, WAITS, "silent for 120 s of the 120 s"),
         ({"sight": changed(CLEAR, listened=119.0)}, WAITS, "has heard hosts for 119 s of the 120 s"),
         ({"sight": changed(CLEAR, blind=["cell2"])}, HELD, "the database of cell2 does not answer"),
         # which comes first
-        ({"host": changed(DEAD, word="unknown", sentence="alive?"), "rules": WatchRules()}, HELD, "alive?"),
-        ({"use": Use(0), "rules": WatchRules()}, HELD, "no server is there"),
-        ({"rules": WatchRules(), "sight": changed(CLEAR, disarmed=WORD)}, ASKS, "automatic evacuation is off"),
+        ({"host": changed(DEAD, word="unknown", sentence="alive?"), "rules": HaOptions()}, HELD, "alive?"),
+        ({"use": Use(0), "rules": HaOptions()}, HELD, "no server is there"),
+        ({"rules": HaOptions(), "sight": changed(CLEAR, disarmed=WORD)}, ASKS, "automatic evacuation is off"),
     ],
 )
 def test_each_reason_holds_by_itself(given: dict[str, Any], word: str, text: str) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Failed, Refused
-from kilonova.domain.failure_watch import ACTS, EVACUATED_AGAIN, HELD, Disarmed, Sight, Use, WatchDecision, WatchRules
+from kilonova.domain.failure_watch import ACTS, EVACUATED_AGAIN, HELD, Disarmed, Sight, Use, WatchDecision
 from kilonova.domain.host import HostState
 from kilonova.ha import watch as module
 from kilonova.ha.watch import TAKEN_FOR, Watch
 from kilonova.hosts.failures import HostObservation, Silent
+from kilonova.settings import HaOptions, Settings
 from kilonova.store.failures import is_armed
 
 NOW = 1000.0
@@ -37,8 +38,8 @@ class Scene(Watch):
         cells = SimpleNamespace(read=self._read)
         db = SimpleNamespace(control=None, cell=lambda name: cells)
         world = SimpleNamespace(clock=self.clock, db=db, ids=SimpleNamespace(uuid=lambda: "f"))
-        limits = SimpleNamespace(report_interval=10.0, watch=WatchRules(automatic=True))
-        super().__init__(SimpleNamespace(world=world, limits=limits, worker="me"))  # type: ignore[arg-type]
+        settings = Settings(ha=HaOptions(automatic=True))
+        super().__init__(SimpleNamespace(world=world, settings=settings, worker="me"))  # type: ignore[arg-type]
 
     async def _read(self, body: Any) -> Any:
         return await body(self)
@@ -205,7 +206,7 @@ def test_a_command_that_failed_counts_as_one_more(
 ) -> None:
     """A command whose watcher died is counted already."""
 
-    async def may_fence(tx: Any, host: str, rules: WatchRules) -> bool:
+    async def may_fence(tx: Any, host: str, rules: HaOptions) -> bool:
         return may
 
     monkeypatch.setattr(module, "may_fence", may_fence)

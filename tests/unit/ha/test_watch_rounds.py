@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from kilonova.domain.errors import StoreError
-from kilonova.domain.failure_watch import ACTS, HELD, WatchRules
+from kilonova.domain.failure_watch import ACTS, HELD
 from kilonova.ha import watch as module
 from kilonova.ha.watch import Watch
 from kilonova.hosts.failures import HostObservation, Silent
+from kilonova.settings import HaOptions, Settings
 from tests.unit.ha.test_watch import WORD, Commands, Scene, failure, go_on, seen, silent
 from tests.unit.ha.test_watch import commands as commands
 
@@ -135,7 +136,7 @@ def test_why_a_host_is_held_is_said_once(caplog: pytest.LogCaptureFixture) -> No
 def test_the_watch_runs_only_where_it_is_automatic(automatic: bool) -> None:
     async def story() -> None:
         scene = Scene()
-        scene.engine.limits.watch = WatchRules(automatic=automatic)  # type: ignore[misc]
+        scene.engine.settings = Settings(ha=HaOptions(automatic=automatic))  # type: ignore[misc]
         await scene.start()
         assert (scene._loop is not None) is automatic
         await scene.stop()

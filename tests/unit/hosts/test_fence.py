@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Failed, StoreError
-from kilonova.domain.failure_watch import WatchRules
 from kilonova.hosts import states
+from kilonova.settings import HaOptions, Settings
 
 
 async def hang(*given: Any) -> None:
@@ -47,7 +47,7 @@ def test_a_cell_that_does_not_answer_does_not_hide_why(
     monkeypatch.setattr(states, "_register_again", opened_again)
     monkeypatch.setattr(states, "REGISTER_AGAIN_SECONDS", 0.01)
     world = SimpleNamespace(fence=SimpleNamespace(fence=command), db=SimpleNamespace(placement=None))
-    engine: Any = SimpleNamespace(world=world, limits=SimpleNamespace(watch=WatchRules(fence_timeout=0.01)))
+    engine: Any = SimpleNamespace(world=world, settings=Settings(ha=HaOptions(fence_timeout=0.01)))
     with pytest.raises(Failed, match=reason):
         asyncio.run(states.fence(engine, "host1"))
     assert closed == [True]

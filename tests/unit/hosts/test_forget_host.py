@@ -12,7 +12,6 @@ from sqlalchemy import select
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Refused
 from kilonova.engine.core import Engine
-from kilonova.engine.limits import Limits
 from kilonova.engine.secrets import Seal
 from kilonova.hosts import forget as forget_host
 from kilonova.operations import REGISTRY
@@ -35,7 +34,7 @@ SILENT = 100.0
 
 def engine_of(stores: Any) -> Engine:
     world = World(clock=Clock(), ids=Ids(), random=random.Random(1), bus=MemoryBus(MemoryHub(), "api"), stores=stores)  # type: ignore[arg-type]
-    return Engine(world, REGISTRY, "", Seal(KEY), Limits())
+    return Engine(world, REGISTRY, "", Seal(KEY))
 
 
 async def forget(stores: Any, ids: dict[str, str]) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from kilonova.domain.errors import Superseded
 from kilonova.domain.server import Flavor, flavor_document
-from kilonova.engine.limits import Limits
 from kilonova.operations.facts import RevertFacts
 from kilonova.operations.steps import counting
 from kilonova.quota import usage
+from kilonova.sim.lab.settings import SIMULATED
 from kilonova.store.fences import pass_fence_in_control
 
 Run = Callable[[Any], None]
@@ -33,7 +33,7 @@ def test_a_step_of_a_past_turn_changes_nothing(control: Run, name: str) -> None:
         await store.write(lambda tx: pass_fence_in_control(tx, "s", 3, 1))
         before = await store.read(lambda tx: usage.used(tx, "lab", ""))
         small, large = (flavor_document(Flavor(one, vcpus, 512, 1)) for one, vcpus in (("small", 1), ("large", 8)))
-        ctx: Any = SimpleNamespace(server_id="s", turn=2, ordinal=9, limits=Limits())
+        ctx: Any = SimpleNamespace(server_id="s", turn=2, ordinal=9, settings=SIMULATED)
         ctx.world = SimpleNamespace(db=SimpleNamespace(control=store, placement=None))
         ctx.row = SimpleNamespace(project_id="lab", user_id="ada")
         ctx.facts = RevertFacts(old_flavor=small, new_flavor=large)

@@ -41,7 +41,7 @@ class Clock:
 class Lab:
     def __init__(self, stores: OpenStores, settings: Settings) -> None:
         self.stores, self.clock = stores, Clock()
-        self.scheduler = Scheduler(stores, self.clock, random.Random(1), 60.0, settings)
+        self.scheduler = Scheduler(stores, self.clock, random.Random(1), settings)
         self.aggregates = Aggregates(stores.control, SystemClock(), Uuids())
 
     async def chosen(self, request: Any = SMALL) -> str | None:

@@ -18,6 +18,7 @@ from kilonova.services.volume import worker
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.slots import FairSlots
 from kilonova.services.volume.volume import Volume
+from kilonova.settings import VolumeOptions
 from kilonova.store import rows
 from tests.support.qcow2 import bomb, qcow2
 from tests.unit.services.volume.shop import ADMIN, ALICE, Shop, Story, refusal, shop, until
@@ -246,7 +247,7 @@ def test_work_has_a_time_limit(control: Control, tmp_path: Path) -> None:
     async def story(store: Any) -> None:
         here = Shop(store, tmp_path, Endless())
         await here.volumes.prepare()
-        here._worker = here.volumes.worker(here.backing, here.images, seconds=0.1)
+        here._worker = here.volumes.worker(here.backing, here.images, options=VolumeOptions(file_task_timeout=0.1))
         await here.worker.start()
         try:
             volume = await here.volume()
