@@ -13,7 +13,8 @@ from kilonova.hosts import registering, returned
 from kilonova.hosts import states as hosts
 from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.placement.traits import DISABLED, has_trait
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.shape import CloudShape
 
 
 @pytest.fixture
