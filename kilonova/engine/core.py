@@ -17,9 +17,9 @@ from kilonova.domain.server import Server
 from kilonova.engine.context import AnyContext, Context
 from kilonova.engine.journal import ENDED, Op, tell_end
 from kilonova.engine.limits import Limits
-from kilonova.engine.lookout import Lookout
 from kilonova.engine.model import AnyOperation, Registry, Target
 from kilonova.engine.secrets import Seal
+from kilonova.engine.waiting_list import Lookout
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables import cell
 from kilonova.store import rows
