@@ -19,7 +19,7 @@ from kilonova.engine.journal import ENDED, Op, tell_end
 from kilonova.engine.limits import Limits
 from kilonova.engine.model import AnyOperation, Registry, Target
 from kilonova.engine.secrets import Seal
-from kilonova.engine.waiting_list import Lookout
+from kilonova.engine.waiting_list import WaitingList
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -40,7 +40,7 @@ class Engine:
     seal: Seal
     limits: Limits
     scheduler: Scheduler | None = None
-    lookout: Lookout = field(default_factory=Lookout)
+    waiting: WaitingList = field(default_factory=WaitingList)
     on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
     _waking: set[asyncio.Task[None]] = field(default_factory=set)
 
