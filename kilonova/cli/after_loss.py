@@ -115,7 +115,7 @@ def lost(
 async def _lost(settings: Settings, data: Path, name: str, url: str, reason: str, form: Form) -> None:
     from kilonova.engine.lost_cell import remake
     from kilonova.runtime import SystemClock, Uuids
-    from kilonova.store.lost import refuse_while_conductors_work, replace_lost
+    from kilonova.store.lost_databases import refuse_while_conductors_work, replace_lost
     from kilonova.store.open import open_stores
 
     set_up_logs(settings)

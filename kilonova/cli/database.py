@@ -86,7 +86,7 @@ def purge(
 
     from kilonova.settings import load
     from kilonova.store.directory import DataDirectory
-    from kilonova.store.forgetting import LEAST_DAYS
+    from kilonova.store.expiry import LEAST_DAYS
 
     settings = load(data, config, overrides or [])
     days = settings.retention.days if before is None else before

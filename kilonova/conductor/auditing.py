@@ -9,7 +9,7 @@ from kilonova.audit.holdings import asking
 from kilonova.audit.run import audit, keep
 from kilonova.domain.errors import Unreachable
 from kilonova.engine.core import Engine
-from kilonova.store.forgetting import forget_keys, forget_ledger
+from kilonova.store.expiry import forget_keys, forget_ledger
 
 logger = logging.getLogger(__name__)
 

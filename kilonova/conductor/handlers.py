@@ -38,8 +38,8 @@ from kilonova.engine.core import Engine
 from kilonova.engine.course import Problem
 from kilonova.engine.run import answer_with
 from kilonova.engine.take import Guard, open_for_host, take_for_host
-from kilonova.hosts.registering import cell_of, refusal_of_other_cloud, register
-from kilonova.hosts.returned import returned
+from kilonova.hosts.registration import cell_of, refusal_of_other_cloud, register
+from kilonova.hosts.registration_end import returned
 from kilonova.logs import OPERATION
 from kilonova.schema.tables.cell import hosts
 from kilonova.store.badges import Sighting

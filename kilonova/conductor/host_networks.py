@@ -21,7 +21,7 @@ from kilonova.engine.connections import with_ports
 from kilonova.engine.context import guest_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.server_secrets import server_secrets
-from kilonova.hosts.registering import cell_of
+from kilonova.hosts.registration import cell_of
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.statements import Sql

@@ -236,7 +236,7 @@ class Conductor:
 
     def _look_again(self) -> None:
         """A host or a database answers: what waited for one may go on."""
-        for journal, operation_id, ordinal in self.engine.lookout.take():
+        for journal, operation_id, ordinal in self.engine.waiting.take():
             self._begin(journal, operation_id, early=ordinal)
 
     def _on_return(self, name: str) -> None:

@@ -24,9 +24,9 @@ from kilonova.engine.facts import OperationFacts
 from kilonova.engine.journal import Op
 from kilonova.engine.model import AnyOperation, F, Operation, P
 from kilonova.engine.notifications import Teller
+from kilonova.engine.restored_copies import refuse_unless_settled
 from kilonova.engine.secrets import forget, keep_sealed
-from kilonova.engine.settled import refuse_unless_settled
-from kilonova.engine.waiting import standing
+from kilonova.engine.stuck_messages import standing
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import idempotency_keys, operations
 from kilonova.store import rows

@@ -25,7 +25,7 @@ from kilonova.engine.journal import Op
 from kilonova.engine.model import AnyStep, Target
 from kilonova.engine.notifications import Stood, Teller, standing_of
 from kilonova.engine.orders import may_run, order_for
-from kilonova.engine.waiting import standing, stuck_sentence
+from kilonova.engine.stuck_messages import standing, stuck_sentence
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch

@@ -16,9 +16,9 @@ from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.domain.server import Server
 from kilonova.engine.context import AnyContext, Context
 from kilonova.engine.journal import ENDED, Op, tell_end
-from kilonova.engine.lookout import Lookout
 from kilonova.engine.model import AnyOperation, Registry, Target
 from kilonova.engine.secrets import Seal
+from kilonova.engine.waiting_list import WaitingList
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables import cell
 from kilonova.settings import Settings
@@ -40,7 +40,7 @@ class Engine:
     seal: Seal
     scheduler: Scheduler | None = None
     flush_seconds: float = 1.0  # how often heartbeats are written, or more often if hosts soon count as silent
-    lookout: Lookout = field(default_factory=Lookout)
+    waiting: WaitingList = field(default_factory=WaitingList)
     on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
     _waking: set[asyncio.Task[None]] = field(default_factory=set)
 

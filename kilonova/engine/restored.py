@@ -39,7 +39,7 @@ from kilonova.schema.tables.journal import operations, steps
 from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.badges import read_badge
-from kilonova.store.lost import latest_era
+from kilonova.store.lost_databases import latest_era
 from kilonova.store.open import OpenStores
 from kilonova.store.roll import CONTROL
 from kilonova.store.statements import Sql

@@ -220,4 +220,4 @@ async def postpone(
     if seconds < engine.settings.conductor.poll_seconds:  # else the next look for work finds it as early
         engine.wake_in(seconds + MOMENT, journal.name, operation_id)
     if wait.for_answer:
-        engine.lookout.add(journal, operation_id, ordinal)
+        engine.waiting.add(journal, operation_id, ordinal)

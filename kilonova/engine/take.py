@@ -16,7 +16,7 @@ from kilonova.engine.course import Go
 from kilonova.engine.journal import Op
 from kilonova.engine.model import AnyStep
 from kilonova.engine.orders import may_run, order_for
-from kilonova.engine.waiting import standing
+from kilonova.engine.stuck_messages import standing
 from kilonova.schema.tables.journal import STEP_IS_OPEN, steps
 from kilonova.store import rows
 from kilonova.store.statements import Sql

@@ -1,7 +1,7 @@
 """An administrator's word about a host: down, up, fenced, disabled, enabled.
 
 What closes a host acts at once and on placement first, so that no claim slips in between. What opens one only lets it
-register again: `returned` (hosts/registering.py) is the one place that makes a host a destination, after its debts.
+register again: `returned` (hosts/registration.py) is the one place that makes a host a destination, after its debts.
 """
 
 from __future__ import annotations

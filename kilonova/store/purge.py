@@ -30,8 +30,8 @@ from kilonova.schema.tables.journal import (
 )
 from kilonova.schema.tables.network import changed_ports
 from kilonova.store import rows
+from kilonova.store.expiry import AGO, DAY, LEAST_DAYS, forget_failures, forget_keys, forget_ledger
 from kilonova.store.findings import OPEN as OPEN_FINDINGS
-from kilonova.store.forgetting import AGO, DAY, LEAST_DAYS, forget_failures, forget_keys, forget_ledger
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Stores, Tx
 

@@ -63,8 +63,10 @@ def test_what_is_typed_exists(words: list[str]) -> None:
     if words[0].endswith("kilonova"):
         chain, _, _ = app.parse_commands(words[1:3])
         assert list(chain) == words[1:3]
-    if words[1:3] == ["-m", "tests.soak"]:
-        assert (ROOT / "tests/mutations" / f"{words[-1]}.patch").is_file() or (ROOT / words[-1]).is_file()
+    if "--mutation" in words:
+        assert (ROOT / "tests/mutations" / f"{words[-1]}.patch").is_file()
+    elif "--lose" in words:
+        assert (ROOT / words[-1]).is_file()
     elif "-m" in words:
         module = words[2].replace(".", "/")
         assert words[2] == "pytest" or (ROOT / f"{module}.py").is_file() or (ROOT / module / "__main__.py").is_file()

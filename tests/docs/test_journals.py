@@ -15,8 +15,11 @@ from kilonova.operations import REGISTRY
 from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables import cell
+from kilonova.sim.crashes.acts import created, creating
 from kilonova.sim.crashes.crashes import Scenario, play
-from kilonova.sim.crashes.scenarios import EVERYTHING, NETWORKED, SCENARIOS, SERVER, created, creating, host_dies
+from kilonova.sim.crashes.host_acts import host_dies
+from kilonova.sim.crashes.outcomes import SERVER
+from kilonova.sim.crashes.scenarios import EVERYTHING, NETWORKED, SCENARIOS
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import Records, read_records
 from kilonova.store import rows

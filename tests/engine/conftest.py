@@ -11,8 +11,9 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.cancel import cancel
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import read_records
+from kilonova.sim.lab.shape import CloudShape
 
 SMALL = Flavor("small", 1, 1024, 10)
 

@@ -15,7 +15,7 @@ from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, Returned, StepFacts, StepOrder, Verdict
 from kilonova.engine.model import Operation, Step
 from kilonova.operations.facts import DESTINATION
-from kilonova.sim.lab.cloud import SeededIds
+from kilonova.sim.lab.process import SeededIds
 from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
 from kilonova.world import World
 

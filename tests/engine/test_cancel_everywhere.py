@@ -18,19 +18,11 @@ from kilonova.operations.quarantine import adopt_quarantined
 from kilonova.operations.whole_hosts.requests import evacuate_host
 from kilonova.schema.tables.cell import servers
 from kilonova.schema.tables.journal import operations
-from kilonova.sim.crashes import scenarios as scenes
-from kilonova.sim.crashes.scenarios import (
-    PLAIN,
-    SERVER,
-    STORED,
-    asked,
-    asking,
-    buried,
-    created,
-    host_dies,
-    resized,
-    resizing,
-)
+from kilonova.sim.crashes import acts, host_acts, scenarios
+from kilonova.sim.crashes.acts import asked, asking, created, resized, resizing
+from kilonova.sim.crashes.host_acts import buried, host_dies
+from kilonova.sim.crashes.outcomes import SERVER
+from kilonova.sim.crashes.scenarios import PLAIN, STORED
 from kilonova.sim.invariants.invariants import violations
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.flavors import LARGE, LEAN
@@ -73,7 +65,7 @@ POINTS = {
     "adopt": "adopt_copy",
 }
 EARLIER = {("rebuild", "make_room"), ("rebuild", "make_only_copy")}  # where the host has no room for both disks
-EVERYTHING = scenes.EVERYTHING
+EVERYTHING = scenarios.EVERYTHING
 LOST = 700  # the number of a copy that the records do not know
 
 
@@ -91,7 +83,7 @@ def evacuating_host(cloud):
 def deleting_unplaced(cloud):
     """The delete comes while no conductor is there to place the server."""
     cloud.kill("conductor1")
-    scenes.creating(cloud)
+    acts.creating(cloud)
     cloud.loop.run_for(1.0)
     asking("delete")(cloud)
     cloud.loop.run_for(1.0)
@@ -120,7 +112,7 @@ def adopting(cloud):
 
 
 def snapshotted(cloud):
-    scenes.snapshotting("snapshot")(cloud)
+    acts.snapshotting("snapshot")(cloud)
     cloud.loop.run_for(20.0)
 
 
@@ -147,9 +139,9 @@ def preserving(kind, **params):
 
 # What is there before, what is asked, and the shape of the cloud.
 SCENES = {
-    "place": ([], scenes.creating, EVERYTHING),
-    "place_many": ([], scenes.creating_many, EVERYTHING),
-    "build": ([], scenes.creating, EVERYTHING),
+    "place": ([], acts.creating, EVERYTHING),
+    "place_many": ([], acts.creating_many, EVERYTHING),
+    "build": ([], acts.creating, EVERYTHING),
     "delete": ([created], asking("delete"), EVERYTHING),
     "soft_delete": ([created], asking("soft_delete"), PLAIN),
     "restore": ([created, asked("soft_delete")], asking("restore"), PLAIN),
@@ -160,44 +152,44 @@ SCENES = {
     "revert_resize": ([created, asked("migrate")], asking("revert_resize"), EVERYTHING),
     "evacuate": ([created, host_dies], asking("evacuate"), EVERYTHING),
     "evacuate_host": ([created, host_dies], evacuating_host, PLAIN),
-    "drain_host": ([created], scenes.draining, PLAIN),
-    "return_host": ([created, scenes.drained], scenes.returning, PLAIN),
-    "relocate": ([created], scenes.draining, EVERYTHING),
-    "host_gone": ([created, asked("migrate"), host_dies], scenes.declaring_gone, PLAIN),
+    "drain_host": ([created], host_acts.draining, PLAIN),
+    "return_host": ([created, host_acts.drained], host_acts.returning, PLAIN),
+    "relocate": ([created], host_acts.draining, EVERYTHING),
+    "host_gone": ([created, asked("migrate"), host_dies], host_acts.declaring_gone, PLAIN),
     "start": ([created, asked("stop")], asking("start"), PLAIN),
     "stop": ([created], asking("stop"), PLAIN),
-    "follow_power": ([created], scenes.guest_ends, PLAIN),
+    "follow_power": ([created], host_acts.guest_ends, PLAIN),
     "reboot": ([created], asking("reboot"), PLAIN),
     "hard_reboot": ([created], asking("hard_reboot"), PLAIN),
     "rebuild": ([created], asking("rebuild", image="another"), PLAIN),
     "rebuild_volume": ([created], asking("rebuild_volume", image="another", reimage=True), EVERYTHING),
-    "rebuild_in_cell0": ([buried], scenes.retrying, EVERYTHING),
-    "snapshot": ([created], scenes.snapshotting("snapshot"), PLAIN),
-    "snapshot_volumes": ([created], scenes.snapshotting("snapshot_volumes"), EVERYTHING),
-    "attach_volume": ([created, scenes.attached], scenes.attaching, STORED),
-    "detach_volume": ([created, scenes.attached], scenes.detaching, STORED),
+    "rebuild_in_cell0": ([buried], acts.retrying, EVERYTHING),
+    "snapshot": ([created], acts.snapshotting("snapshot"), PLAIN),
+    "snapshot_volumes": ([created], acts.snapshotting("snapshot_volumes"), EVERYTHING),
+    "attach_volume": ([created, acts.attached], acts.attaching, STORED),
+    "detach_volume": ([created, acts.attached], acts.detaching, STORED),
     "adopt": ([created, unknown_copy], adopting, EVERYTHING),
     # steps that only a second attempt has
-    "build select_destinations": ([first_host_fails], scenes.creating, EVERYTHING),
-    "build claim": ([first_host_fails], scenes.creating, EVERYTHING),
-    "build grant_runner": ([first_host_fails], scenes.creating, EVERYTHING),
+    "build select_destinations": ([first_host_fails], acts.creating, EVERYTHING),
+    "build claim": ([first_host_fails], acts.creating, EVERYTHING),
+    "build grant_runner": ([first_host_fails], acts.creating, EVERYTHING),
     # a step that only a destination needs that was down and answers again
     "revert_resize check_source_again": (
         [created, asked("migrate"), host_dies],
-        scenes.reverting_before_it_answers,
+        host_acts.reverting_before_it_answers,
         EVERYTHING,
     ),
     # steps that only a flavor brings with it, or a word of the owner
     "revert_resize raise_usage": ([created, resized(LEAN)], asking("revert_resize"), EVERYTHING),
     "revert_resize record_flavor": ([created, resized(LEAN)], asking("revert_resize"), EVERYTHING),
-    "rebuild make_room": ([created, scenes.full], asking("rebuild", image="another"), PLAIN),
-    "rebuild make_only_copy": ([created, scenes.full], asking("rebuild", image="another"), PLAIN),
+    "rebuild make_room": ([created, host_acts.full], asking("rebuild", image="another"), PLAIN),
+    "rebuild make_only_copy": ([created, host_acts.full], asking("rebuild", image="another"), PLAIN),
     "rebuild preserve_ephemeral": ([created], preserving("rebuild"), PLAIN),
     "rebuild_volume preserve_ephemeral": ([created], preserving("rebuild_volume", reimage=True), EVERYTHING),
     # a step that only a server has of which images were made
     "delete discard_images": ([created, snapshotted], asking("delete"), PLAIN),
     # steps that only a server in cell0 has
-    "place leave_cell0": ([buried], scenes.retrying, EVERYTHING),
+    "place leave_cell0": ([buried], acts.retrying, EVERYTHING),
     "delete recall_rebuild": ([buried], asking("delete"), EVERYTHING),
     "delete remove_rows": ([buried], asking("delete"), EVERYTHING),
 }
@@ -206,9 +198,9 @@ STEPS = [(kind, step.name) for kind, operation in REGISTRY.items() for step in o
 # Steps of an operation that has failed, and how it ends: what failed is not the canceller's.
 ENDINGS = [(kind, step.name) for kind, operation in REGISTRY.items() for step in operation.ending]
 FAILING = {
-    "place": ([nobody_takes_it], scenes.creating, EVERYTHING, "accepted", "undone"),
-    "place_many": ([nobody_takes_it], scenes.creating_many, EVERYTHING, "accepted", "undone"),
-    "build": ([scenes.hosts_fail], scenes.creating, EVERYTHING, "accepted", "undone"),
+    "place": ([nobody_takes_it], acts.creating, EVERYTHING, "accepted", "undone"),
+    "place_many": ([nobody_takes_it], acts.creating_many, EVERYTHING, "accepted", "undone"),
+    "build": ([host_acts.hosts_fail], acts.creating, EVERYTHING, "accepted", "undone"),
     "revert_resize": (
         [created, resized(LARGE), former_host_fails],
         asking("revert_resize"),

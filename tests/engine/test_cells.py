@@ -11,7 +11,7 @@ from kilonova.domain.guest import HostInventory
 from kilonova.domain.messages import Register
 from kilonova.hosts import forget as forget_host
 from kilonova.hosts.forget import move_host
-from kilonova.hosts.registering import find_cell
+from kilonova.hosts.registration import find_cell
 from tests.engine.speaking import Speaker
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import Failed, Unreachable
-from kilonova.hosts import registering, returned
+from kilonova.hosts import registration, registration_end
 from kilonova.hosts import states as hosts
 from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.placement.traits import DISABLED, has_trait
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.shape import CloudShape
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def is_accepting(cloud: SimCloud) -> bool:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before it is let in", "after it was let in"])
 def test_disabled_while_it_returns(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
-    let_in, done = registering.set_by_registration, []
+    let_in, done = registration.set_by_registration, []
 
     async def meanwhile(store: Any, provider: str, accepting: bool, number: int) -> bool:
         async def close() -> None:
@@ -54,7 +55,7 @@ def test_disabled_while_it_returns(cloud: SimCloud, monkeypatch: pytest.MonkeyPa
             await close()
         return changed
 
-    for module in (registering, returned):
+    for module in (registration, registration_end):
         monkeypatch.setattr(module, "set_by_registration", meanwhile)
     cloud.do(lambda engine: hosts.declare_down(engine, "host1"))
     cloud.do(lambda engine: hosts.declare_up(engine, "host1"))
@@ -69,7 +70,7 @@ def test_disabled_from_before_its_report_until_after_it_was_let_in(
     cloud: SimCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its report takes the trait away that says so, and the record does not say it yet: it has the trait at the end."""
-    report, let_in, record = registering.take_report, registering.set_by_registration, hosts._set
+    report, let_in, record = registration.take_report, registration.set_by_registration, hosts._set
     tasks: list[asyncio.Task[None]] = []
     recorded = asyncio.Event()
 
@@ -92,8 +93,8 @@ def test_disabled_from_before_its_report_until_after_it_was_let_in(
             await asyncio.sleep(1.0)
         return changed
 
-    monkeypatch.setattr(registering, "take_report", late_report)
-    for module in (registering, returned):
+    monkeypatch.setattr(registration, "take_report", late_report)
+    for module in (registration, registration_end):
         monkeypatch.setattr(module, "set_by_registration", then_recorded)
     cloud.crash("host1", 1.0)
     monkeypatch.setattr(hosts, "_set", slowly)
@@ -106,7 +107,7 @@ def test_disabled_from_before_its_report_until_after_it_was_let_in(
 def test_fenced_while_it_registers(cloud: SimCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asked before it was switched off: what its conductor does later must not count as an answer of a host that is
     on."""
-    report, proofs = registering.take_report, []
+    report, proofs = registration.take_report, []
 
     async def meanwhile(*args: Any) -> Any:
         if not proofs:
@@ -115,7 +116,7 @@ def test_fenced_while_it_registers(cloud: SimCloud, monkeypatch: pytest.MonkeyPa
             proofs.append(await hosts.fence(engine, "host1"))
         return await report(*args)
 
-    monkeypatch.setattr(registering, "take_report", meanwhile)
+    monkeypatch.setattr(registration, "take_report", meanwhile)
     cloud.crash("host1")
     cloud.loop.run_for(30.0)
     _, record = cloud.do(lambda engine: hosts.find_host(engine, "host1"))
@@ -196,14 +197,14 @@ def test_closing_writes_placement_after_the_record(
 )
 def test_a_host_that_died_before_it_had_a_provider(close: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record is committed first. `kilonova serve --hosts 1` did not start after such a death."""
-    make = registering.ensure_provider
+    make = registration.ensure_provider
 
     async def of_host1(store: Any, provider: str, host: str, **options: Any) -> Any:
         if host == "host2":
             raise Unreachable("database placement: it is closed")
         return await make(store, provider, host, **options)
 
-    monkeypatch.setattr(registering, "ensure_provider", of_host1)
+    monkeypatch.setattr(registration, "ensure_provider", of_host1)
     cloud = SimCloud(CloudShape(hosts=2))
     cloud.start_all()
     cloud.loop.run_for(15.0)

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from kilonova.conductor.service import Conductor
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.shape import CloudShape
 
 
 def test_a_loop_whose_cancellation_was_dropped_ends() -> None:

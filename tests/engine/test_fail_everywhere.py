@@ -14,7 +14,7 @@ import pytest
 from kilonova.domain.errors import Failed
 from kilonova.domain.server import from_json
 from kilonova.operations import REGISTRY
-from kilonova.sim.crashes.scenarios import SERVER
+from kilonova.sim.crashes.outcomes import SERVER
 from kilonova.sim.invariants.invariants import violations
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import is_idle, read_records

@@ -8,8 +8,8 @@ from sqlalchemy import select
 from kilonova.conductor import handlers
 from kilonova.domain.errors import Superseded
 from kilonova.domain.guest import CopyReport
-from kilonova.hosts import registering, returned
-from kilonova.hosts.registering import register
+from kilonova.hosts import registration, registration_end
+from kilonova.hosts.registration import register
 from kilonova.hosts.states import declare_down
 from kilonova.operations import REGISTRY
 from kilonova.operations.migrate import Migrate
@@ -246,7 +246,7 @@ def test_a_registration_that_nobody_finishes_is_noticed_by_the_next_beat(buildin
     async def die(*_):
         raise ConnectionError("the conductor dies here")
 
-    monkeypatch.setattr("kilonova.hosts.registering.take_report", die)
+    monkeypatch.setattr("kilonova.hosts.registration.take_report", die)
     with pytest.raises(ConnectionError):
         cloud.do(lambda engine: register(engine, speaker.message()))
     assert _accepting(cloud) == {"host1": 0, "host2": 1}
@@ -278,7 +278,7 @@ def overtaken(building, monkeypatch):
     """A doubled registration, whose conductor stands still before it closes the host's provider."""
     cloud, speaker, order = building
     speaker.finish(order)
-    close, stalled = registering.set_by_registration, []
+    close, stalled = registration.set_by_registration, []
 
     async def stands_still(*args):
         if not stalled:
@@ -286,7 +286,7 @@ def overtaken(building, monkeypatch):
             await asyncio.sleep(200.0)
         return await close(*args)
 
-    monkeypatch.setattr(registering, "set_by_registration", stands_still)
+    monkeypatch.setattr(registration, "set_by_registration", stands_still)
     late = cloud.ask(lambda engine: register(engine, speaker.message()))
     cloud.loop.run_for(1.0)
     speaker.join()
@@ -307,7 +307,7 @@ def test_a_late_registration_whose_copies_are_of_the_past_is_not_judged(building
     """It closed the provider in time, and comes to the host's record late."""
     cloud, speaker, order = building
     speaker.finish(order)
-    report, stalled = registering.take_report, []
+    report, stalled = registration.take_report, []
 
     async def stands_still(*args):
         if not stalled:
@@ -315,7 +315,7 @@ def test_a_late_registration_whose_copies_are_of_the_past_is_not_judged(building
             await asyncio.sleep(200.0)
         return await report(*args)
 
-    monkeypatch.setattr(registering, "take_report", stands_still)
+    monkeypatch.setattr(registration, "take_report", stands_still)
     unknown = CopyReport(server="unknown", copy=1, power="off", whole=True)
     late = cloud.ask(lambda engine: register(engine, speaker.message(unknown)))
     cloud.loop.run_for(1.0)
@@ -331,7 +331,7 @@ def test_who_has_returned_does_not_end_a_later_registration(building, monkeypatc
     cloud, speaker, order = building
     speaker.finish(order)
     speaker.register()
-    let_in, died = registering.set_by_registration, []
+    let_in, died = registration.set_by_registration, []
 
     async def meanwhile(placement, provider, accepting, number):
         if accepting and not died:
@@ -342,7 +342,7 @@ def test_who_has_returned_does_not_end_a_later_registration(building, monkeypatc
             raise ConnectionError("the conductor dies here")
         return await let_in(placement, provider, accepting, number)
 
-    for module in (registering, returned):
+    for module in (registration, registration_end):
         monkeypatch.setattr(module, "set_by_registration", meanwhile)
     assert not speaker.returned()
     assert died and _accepting(cloud) == {"host1": 0, "host2": 1}

@@ -10,11 +10,15 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import create
 from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
-from kilonova.sim.crashes.scenarios import SERVER, SPARING, hosts_fail, new_server
+from kilonova.sim.crashes.acts import new_server
+from kilonova.sim.crashes.host_acts import hosts_fail
+from kilonova.sim.crashes.outcomes import SERVER
+from kilonova.sim.crashes.scenarios import SPARING
 from kilonova.sim.invariants.invariants import violations
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import is_idle, read_records
 from kilonova.sim.lab.rest import come_to_rest
+from kilonova.sim.lab.shape import CloudShape
 
 SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, flush_seconds=SPARING)
 BURIAL = 75 if os.environ.get("KILONOVA_FULL") else 25  # the last points: what comes before is the build, which fails

@@ -6,10 +6,13 @@ import os
 from kilonova.domain.errors import Refused
 from kilonova.engine.accept import Ask, accept
 from kilonova.operations.in_cell0.retry import rebuild_unplaced
-from kilonova.sim.crashes.scenarios import SERVER, SPARING, buried
+from kilonova.sim.crashes.host_acts import buried
+from kilonova.sim.crashes.outcomes import SERVER
+from kilonova.sim.crashes.scenarios import SPARING
 from kilonova.sim.invariants.invariants import violations
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.rest import come_to_rest
+from kilonova.sim.lab.shape import CloudShape
 
 SHAPE = CloudShape(conductors=2, addresses=4, ports=1, volumes=2, rare_volumes=True, flush_seconds=SPARING)
 STEP = 1 if os.environ.get("KILONOVA_FULL") else 5

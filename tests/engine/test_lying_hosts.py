@@ -10,7 +10,7 @@ from kilonova.domain.guest import CopyReport, HostInventory, Hypervisor
 from kilonova.domain.hardware import HostHardware
 from kilonova.domain.host import host_name_error
 from kilonova.domain.numa import HostCell, Pages
-from kilonova.hosts import reports
+from kilonova.hosts import report_bounds
 from kilonova.hosts.states import declare_down
 from tests.engine.speaking import INVENTORY, Speaker
 
@@ -173,10 +173,10 @@ ABSURD = {
     "an unknown class": numbers(8, name="MAGIC"),
     "a class in small letters": numbers(8, name="CUSTOM_magic"),
     "a class without a name": numbers(8, name=""),
-    "too many classes": inventory(classes={f"CUSTOM_{n}": (1, 0, 1.0) for n in range(reports.MOST_CLASSES + 1)}),
+    "too many classes": inventory(classes={f"CUSTOM_{n}": (1, 0, 1.0) for n in range(report_bounds.MOST_CLASSES + 1)}),
     "an unknown trait": inventory(traits=["MAGIC"]),
     "a custom trait that nobody made": inventory(traits=["CUSTOM_MAGIC"]),
-    "too many traits": inventory(traits=["CUSTOM_A"] * (reports.MOST_TRAITS + 1)),
+    "too many traits": inventory(traits=["CUSTOM_A"] * (report_bounds.MOST_TRAITS + 1)),
     "a hypervisor of no version": inventory(hypervisor=Hypervisor(version=-1)),
     "a metric that is no number": inventory(hypervisor=Hypervisor(metrics={"cpu": math.nan})),
     "a CPU of a negative number": cells(cell(shared=(-1,))),
@@ -194,7 +194,7 @@ def test_an_absurd_inventory_is_refused_and_changes_nothing(scene, what):
     before = [cloud.records().table(name) for name in ("inventories", "resource_classes", "traits", "host_hardware")]
     # not over the bus: JSON has no NaN, but another codec may
     message = Speaker(cloud, "host2").message(inventory=ABSURD[what])
-    answer = cloud.do(lambda engine: reports.report_error(message, engine.world.db.placement))
+    answer = cloud.do(lambda engine: report_bounds.report_error(message, engine.world.db.placement))
     assert answer.startswith("host host2: "), answer
     assert before == [
         cloud.records().table(name) for name in ("inventories", "resource_classes", "traits", "host_hardware")
@@ -221,7 +221,7 @@ def test_an_absurd_inventory_ends_the_agent_with_the_reason(scene):
         [CopyReport("x\n", 1, "on", True)],
         [CopyReport("x", 1, "maybe", True)],
         [CopyReport("x", 1, "on", True), CopyReport("x", 1, "off", True)],
-        [CopyReport("x", number, "on", True) for number in range(1, reports.MOST_COPIES + 2)],
+        [CopyReport("x", number, "on", True) for number in range(1, report_bounds.MOST_COPIES + 2)],
     ],
     ids=lambda copies: str(copies[0])[11:40] if len(copies) < 3 else "too many",
 )

@@ -11,7 +11,7 @@ import pytest
 from kilonova.domain.server import ACTIVE, ERROR, LOST, SOFT_DELETED, STOPPED
 from kilonova.engine.debts import owe_removal
 from kilonova.hosts.lost_guests import adopt_lost
-from kilonova.hosts.returned import _note_power
+from kilonova.hosts.registration_end import _note_power
 from kilonova.hosts.verdicts import correct_copies, judge_copies, may_be_gone, note_missing
 from kilonova.schema.tables import cell
 from kilonova.store import rows

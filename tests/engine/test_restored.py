@@ -13,7 +13,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.guest import CopyReport
 from kilonova.domain.server import Server
 from kilonova.engine.restored import _protect_servers
-from kilonova.engine.settled import refuse_unless_settled
+from kilonova.engine.restored_copies import refuse_unless_settled
 from kilonova.hosts.verdicts import judge_copies, note_missing
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables import cell

@@ -14,7 +14,8 @@ from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.services.compute.server_lists import ServerQuery, page
 from kilonova.services.compute.server_order import ServerOrder, ServerPage
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.shape import CloudShape
 from kilonova.store.server_records import find
 
 A, B = "5e7e0000-0000-4000-8000-00000000000a", "5e7e0000-0000-4000-8000-00000000000b"

@@ -8,7 +8,9 @@ import pytest
 
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
-from kilonova.sim.crashes.scenarios import EVERYTHING, IMAGE, PLAIN, SERVER, created
+from kilonova.sim.crashes.acts import IMAGE, created
+from kilonova.sim.crashes.outcomes import SERVER
+from kilonova.sim.crashes.scenarios import EVERYTHING, PLAIN
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import read_records
 from kilonova.sim.lab.uploads import image_params

@@ -17,9 +17,10 @@ from kilonova.engine.submit import submit
 from kilonova.engine.tickets import CACHE_SECONDS, FETCH, SEND, Ticket, disk_token, issue, issue_for_cache, redeem
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.operations.snapshot import submit_snapshot
-from kilonova.sim.lab.cloud import SEAL_KEY, CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SEAL_KEY, SimCloud
 from kilonova.sim.lab.flavors import SMALL
 from kilonova.sim.lab.records import read_records
+from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.lab.uploads import image_params
 
 SERVER = "5e7e0000-0000-4000-8000-000000000001"

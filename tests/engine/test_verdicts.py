@@ -10,7 +10,7 @@ from kilonova.domain.host import judge
 from kilonova.domain.server import ACTIVE, ERROR, LOST, RESIZED, SETTLED, SOFT_DELETED, STOPPED
 from kilonova.engine.debts import owe_removal
 from kilonova.hosts.lost_guests import adopt_lost
-from kilonova.hosts.returned import _note_failed
+from kilonova.hosts.registration_end import _note_failed
 from kilonova.hosts.verdicts import correct_copies, judge_copies, may_be_gone
 from kilonova.operations.facts import CreateFacts
 from kilonova.operations.steps.burial import close_server

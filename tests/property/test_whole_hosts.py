@@ -18,9 +18,10 @@ from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.settings import ConductorOptions
 from kilonova.sim.invariants.invariants import check
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import read_records
 from kilonova.sim.lab.settings import simulated
+from kilonova.sim.lab.shape import CloudShape
 
 HOSTS = 5
 GROUPS = ("anti-affinity", "affinity", "soft-anti-affinity")  # each named like its policy

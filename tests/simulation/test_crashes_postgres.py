@@ -11,8 +11,8 @@ from kilonova.schema.revisions import role_of
 from kilonova.sim.commands import chosen_points
 from kilonova.sim.crashes.crashes import count_points, crash_at
 from kilonova.sim.crashes.scenarios import SCENARIOS
-from kilonova.sim.lab.cloud import DATABASES as ONE_CELL
-from kilonova.sim.lab.databases import on_postgres
+from kilonova.sim.lab.database_files import DATABASES as ONE_CELL
+from kilonova.sim.lab.virtual_postgres import on_postgres
 from kilonova.store.upgrade import upgrade_blocking
 
 DATABASES = (*ONE_CELL, "cell2")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REVERT, UNDER_WAY, UPLOAD
-from kilonova.store.lost_found import LOST_FOUND
+from kilonova.store.orphan_files import LOST_FOUND
 from tests.support.program import Http, until
 from tests.support.sparse import digest
 

@@ -10,7 +10,7 @@ from kilonova.api.routes import Route, Version
 from kilonova.api.volume import forms
 from kilonova.api.volume.query import ListOptions, QueryFilter, query_of, text, viewer_of
 from kilonova.api.volume.volume_view import time_text
-from kilonova.services.volume.attaching import connection_of
+from kilonova.services.volume.attachment_steps import connection_of
 from kilonova.services.volume.volume import IN_USE, Attachment, Volume
 
 RULE = "volume:attachment_"

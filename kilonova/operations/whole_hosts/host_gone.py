@@ -5,7 +5,7 @@ and moves hold there -> revert each server that was resized to it, as a child un
 the server's -> wait for them -> remove the host: provider, mapping, aggregates, debts, copies, record
 A server that was resized from it stays where it is, and can only be confirmed. An agent that returns with the key is
 disabled, and what it has of servers that run elsewhere or are deleted is switched off and set aside
-(hosts/registering.py).
+(hosts/registration.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from kilonova.domain.errors import Refused
 from kilonova.store.directory import sync_directory
-from kilonova.store.lost_found import file_names, remove_expired, set_aside, unfinished
+from kilonova.store.orphan_files import file_names, remove_expired, set_aside, unfinished
 from kilonova.store.reserve import IMAGES, DiskReserve
 from kilonova.threads import FILES
 

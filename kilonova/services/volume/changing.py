@@ -11,7 +11,7 @@ from kilonova.domain.caller import Caller
 from kilonova.schema.tables.volume import attachments, snapshots
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import insert_image
-from kilonova.services.volume import attaching
+from kilonova.services.volume import attachment_steps
 from kilonova.services.volume.context import VolumeContext, change_volume, visible_snapshot, visible_volume
 from kilonova.services.volume.creating import check_image
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
@@ -179,7 +179,9 @@ class VolumeChanges:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             if not volume.attachments and (said.status == IN_USE or said.attach_status == ATTACHED):
                 raise bad_input(f"Cannot reset-state to in-use: volume {volume_id} does not have any attachments.")
-            if said.attach_status == DETACHED and (closing := await attaching.cut(tx, volume, volume.attachments)):
+            if said.attach_status == DETACHED and (
+                closing := await attachment_steps.cut(tx, volume, volume.attachments)
+            ):
                 return closing
             values: dict[str, object] = {"updated_at": now}
             if said.status:

@@ -14,8 +14,8 @@ import msgspec
 from kilonova.domain.errors import Refused
 from kilonova.domain.volume import Content
 from kilonova.schema.tables.volume import attachments
-from kilonova.services.volume import attaching
-from kilonova.services.volume.attaching import connection_closed
+from kilonova.services.volume import attachment_steps
+from kilonova.services.volume.attachment_steps import connection_closed
 from kilonova.services.volume.context import VolumeContext, change_volume
 from kilonova.services.volume.records import attachment_of, fetch_volume
 from kilonova.services.volume.volume import READ_ONLY
@@ -44,7 +44,7 @@ class Contents:
             if row is None:
                 raise connection_closed(asked.attachment)
             attachment, volume = attachment_of(row), await fetch_volume(tx, row["volume_id"], lock=True)
-            right = attachment.is_connected and attaching.secret_of(self._context.seal, attachment)
+            right = attachment.is_connected and attachment_steps.secret_of(self._context.seal, attachment)
             if not right or not hmac.compare_digest(right.encode(), asked.secret.encode()):
                 raise connection_closed(asked.attachment)
             if asked.text is None:

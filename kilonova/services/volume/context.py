@@ -39,8 +39,9 @@ class VolumeContext:
     close: Close  # drops connections of these (backend, volume) that the records do not have any more
 
     async def detach(self, write: Callable[[Body], Awaitable[Closing]], body: Body) -> None:
-        """Remove attachments: `body` voids their connections first (`attaching.cut`) and is called again once those are
-        dropped. Once the volume is free, no other writes to it. After a crash in between the same request goes on."""
+        """Remove attachments: `body` voids their connections first (`attachment_steps.cut`) and is called again once
+        those are dropped. Once the volume is free, no other writes to it. After a crash in between the same request
+        goes on."""
         while closing := await write(body):
             await self.close(closing)
 

@@ -24,7 +24,7 @@ from sqlalchemy import bindparam, select
 from kilonova.domain.errors import Failed, KilonovaError, NoAnswer, Refused
 from kilonova.domain.volume_opening import GrownVolume, OpenedVolume, VolumeOpening
 from kilonova.schema.tables.volume import attachments, volumes
-from kilonova.services.volume.attaching import connection_closed, secret_of
+from kilonova.services.volume.attachment_steps import connection_closed, secret_of
 from kilonova.services.volume.context import KeyDeriver
 from kilonova.services.volume.export_files import Export, ExportFiles, Listening
 from kilonova.services.volume.export_requests import CLOSE, GROWN, OPEN, name_of

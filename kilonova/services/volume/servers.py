@@ -16,7 +16,7 @@ from kilonova.domain.volume import Attached, BootSource, VolumeConnection, Volum
 from kilonova.schema.tables.volume import attachments, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import fetch_image
-from kilonova.services.volume import attaching
+from kilonova.services.volume import attachment_steps
 from kilonova.services.volume.changing import begin_reimage
 from kilonova.services.volume.context import VolumeContext
 from kilonova.services.volume.creating import NewVolume, create_volume, no_image
@@ -63,7 +63,7 @@ class ServerVolumes(ServerSnapshots):
             volume = await fetch_volume(tx, volume_id)
             if volume.project_id != caller.project_id:
                 raise no_such_volume(volume_id)
-            attaching.check_reservable(volume, None, READ_WRITE, by_compute=True)
+            attachment_steps.check_reservable(volume, None, READ_WRITE, by_compute=True)
             return _state(volume)
 
         return await self._context.control.read(body, few=True)
@@ -172,7 +172,7 @@ class ServerVolumes(ServerSnapshots):
             goes_with_server=goes_with_server,
             created_at=self._context.clock.now(),
         )
-        return (await attaching.reserve(tx, volume, new)).id
+        return (await attachment_steps.reserve(tx, volume, new)).id
 
     async def connect(self, fence: FenceKey, *, attachment_id: str, host: str) -> VolumeConnection:
         now = self._context.clock.now()
@@ -181,12 +181,12 @@ class ServerVolumes(ServerSnapshots):
             volume, attachment = await _held(tx, fence[0], attachment_id)
             if attachment.host == host and attachment.is_connected:
                 return volume, attachment, []
-            made = await attaching.connect(tx, volume, attachment, host, {"host": host}, now)
+            made = await attachment_steps.connect(tx, volume, attachment, host, {"host": host}, now)
             return volume, made, places(volume, [attachment])
 
         volume, attachment, closing = await self._fenced(fence, body)
         await self._context.close(closing)
-        return attaching.connection_of(self._context.seal, volume, attachment)
+        return attachment_steps.connection_of(self._context.seal, volume, attachment)
 
     async def reimage(self, fence: FenceKey, *, attachment_id: str, image_id: str) -> None:
         work = self._context.work(REIMAGE, image_id)
@@ -209,7 +209,7 @@ class ServerVolumes(ServerSnapshots):
         now = self._context.clock.now()
 
         async def body(tx: Tx) -> None:
-            await attaching.complete(tx, *await _held(tx, fence[0], attachment_id), now)
+            await attachment_steps.complete(tx, *await _held(tx, fence[0], attachment_id), now)
 
         await self._fenced(fence, body)
 
@@ -241,8 +241,8 @@ class ServerVolumes(ServerSnapshots):
             return None, []
         volume = await fetch_volume(tx, row["volume_id"], lock=True)
         gone = [one for one in volume.attachments if one.id == attachment_id]
-        if not (closing := await attaching.cut(tx, volume, gone)):
-            await attaching.detach(tx, self._context, volume, gone)
+        if not (closing := await attachment_steps.cut(tx, volume, gone)):
+            await attachment_steps.detach(tx, self._context, volume, gone)
         return next(iter(gone), None), closing
 
     async def release_all(self, fence: FenceKey, *, delete: Sequence[str] = (), slots: Sequence[int] = ()) -> None:
@@ -257,10 +257,10 @@ class ServerVolumes(ServerSnapshots):
             # All are locked before the quota is: whoever grows one of them takes the two in the same order.
             held = [volume_id for volume_id in ids if await rows.fetch(tx, volumes, lock=True, id=volume_id)]
             found = [(volume, _of_compute(volume, server_id)) for volume in (await fetch_volumes(tx, held)).values()]
-            if closing := [place for volume, gone in found for place in await attaching.cut(tx, volume, gone)]:
+            if closing := [place for volume, gone in found for place in await attachment_steps.cut(tx, volume, gone)]:
                 return closing
             for volume, gone in found:
-                left = await attaching.detach(tx, self._context, volume, gone)
+                left = await attachment_steps.detach(tx, self._context, volume, gone)
                 if volume.id in going:
                     await _delete(tx, self._context, left)
             return []
@@ -294,7 +294,7 @@ class ServerVolumes(ServerSnapshots):
         async def body(tx: Tx) -> VolumeConnection:
             attachment = await fetch_attachment(tx, attachment_id)
             volume = await fetch_volume(tx, attachment.volume_id)
-            return attaching.connection_of(self._context.seal, volume, attachment)
+            return attachment_steps.connection_of(self._context.seal, volume, attachment)
 
         return await self._context.control.read(body, few=True)
 

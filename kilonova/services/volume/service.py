@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from kilonova.services.image.service import Images
-from kilonova.services.volume.attachments import Attachments
 from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.changing import VolumeChanges
+from kilonova.services.volume.client_attachments import Attachments
 from kilonova.services.volume.content import Contents
 from kilonova.services.volume.context import Close, KeyDeriver, VolumeContext
 from kilonova.services.volume.exports import Exports

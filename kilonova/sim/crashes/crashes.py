@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from kilonova.sim.crashes.moments import Moments, OpenDatabases
 from kilonova.sim.invariants.invariants import violations
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import Records, is_idle, read_records
 from kilonova.sim.lab.rest import come_to_rest_settled
+from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.loop.event_loop import Process
 
 

@@ -20,11 +20,12 @@ from kilonova.sim.invariants.invariants import overbooked, refused_blindly, unde
 from kilonova.sim.invariants.living_hosts import LOOK_EVERY as LOOK_EVERY_SECONDS
 from kilonova.sim.invariants.living_hosts import LivingHosts
 from kilonova.sim.invariants.watch_promises import WatchPromises
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.flavors import OFFER, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import Records, read_records
 from kilonova.sim.lab.rest import audited, come_to_rest, come_to_rest_settled
 from kilonova.sim.lab.settings import simulated
+from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.loop.faults import CommitLuck, Weather
 
 LOOK_EVERY = 4  # acts

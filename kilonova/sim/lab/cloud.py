@@ -4,16 +4,12 @@ with stores of its own on the same files, one hub, one hardware. A killed role r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import random
 import shutil
-import sqlite3
 import tempfile
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,9 +17,7 @@ from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.agent import Agent
 from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedFence, SimulatedMemory
 from kilonova.compute.drivers.simulated.hardware import Hardware
-from kilonova.compute.drivers.simulated.topology import SimulatedTopology
 from kilonova.compute.drivers.simulated.volumes import BusVolumes
-from kilonova.compute.offer import Offer
 from kilonova.conductor.service import Conductor
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import KilonovaError
@@ -31,20 +25,19 @@ from kilonova.engine.core import Engine
 from kilonova.engine.secrets import Seal
 from kilonova.ha.watch import Watch
 from kilonova.notifications.sender import Sender
-from kilonova.notifications.target import NotificationTarget
 from kilonova.operations import REGISTRY
 from kilonova.scheduler.service import Scheduler
-from kilonova.schema.revisions import role_of
 from kilonova.services.image.servers import ServerImages
 from kilonova.services.network.service import Networks
 from kilonova.services.volume.files import NoBytes
 from kilonova.services.volume.service import Volumes
-from kilonova.settings import Settings
 from kilonova.sim.invariants.closed_hosts import watch
+from kilonova.sim.lab.database_files import CLOUD_ID, DATABASES, back_up, lay_databases, restore
 from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.lab.network import Laid, lay
 from kilonova.sim.lab.outages import Outages
-from kilonova.sim.lab.settings import SIMULATED
+from kilonova.sim.lab.process import SeededIds, SimulatedProcess
+from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.lab.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
 from kilonova.sim.lab.uploads import BusUploads, serve_uploads
 from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
@@ -54,76 +47,13 @@ from kilonova.store.marks import Marks, keep_marks
 from kilonova.store.open import OpenStores
 from kilonova.store.roll import Roll
 from kilonova.store.sqlite import SqliteStore
-from kilonova.store.upgrade import upgrade_blocking
 from kilonova.world import Clock, World
 
 T = TypeVar("T")
-DATABASES = ("control", "placement", "cell0", "cell1")
 DATABASE_CLOCK = "databases"  # who has that one, in `set_clock`
 HOUR = 3600.0
-CLOUD_ID = "simulated"
 MACHINE = "machine1"
-_BADGE = "INSERT INTO this_store (id, cloud_id, store_id, name, era, mark, restored) VALUES (1, ?, ?, ?, 1, 0, '')"
 SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
-
-
-class SeededIds:
-    def __init__(self, source: random.Random) -> None:
-        self._source = source
-
-    def uuid(self) -> str:
-        return str(uuid.UUID(int=self._source.getrandbits(128), version=4))
-
-
-@cache
-def template() -> Path:
-    """Empty databases with the current schema, made once and copied for each history."""
-    place = Path(tempfile.mkdtemp(prefix="kilonova-sim-"))
-    for name in DATABASES:
-        upgrade_blocking(f"sqlite:///{place / name}.db", role_of(name))
-        with contextlib.closing(sqlite3.connect(place / f"{name}.db")) as connection, connection:
-            connection.execute(_BADGE, (CLOUD_ID, f"store of {name}", name))
-    return place
-
-
-@dataclass
-class SimulatedProcess:
-    """One simulated process."""
-
-    name: str
-    process: Process
-    world: World
-    stores: OpenStores | None
-    part: Any = None  # Conductor, Agent or None (the api)
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    engine: Engine | None = None
-    volumes: Volumes | None = None
-
-
-@dataclass
-class CloudShape:
-    hosts: int = 3
-    cells: int = 1  # besides cell0; hosts are dealt out to them one after the other
-    conductors: int = 1
-    vcpus: int = 8
-    memory_mb: int = 16384
-    disk_gb: int = 100
-    shared_storage: str = ""
-    boot_seconds: float = 0.5
-    copy_seconds: float = 1.0
-    addresses: int = 0  # of its network; without any it has none
-    ports: int = 0  # that lie there to be given to servers; each has one of the addresses
-    topology: SimulatedTopology = field(default_factory=SimulatedTopology)  # NUMA cells, threads and cards of each host
-    offer: Offer = field(default_factory=Offer)  # and what of them guests may have
-    traits: Sequence[str] = ()  # that each host announces besides its driver's own
-    volumes: int = 0  # that lie there to be attached
-    rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
-    groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
-    settings: Settings = SIMULATED
-    flush_seconds: float = 1.0  # how often heartbeats are written
-    notified: NotificationTarget | None = None  # gets the notifications, where the settings turn them on
-    most_notifications: int = 10_000  # that may wait in each database
-    marks: bool = False  # processes and hosts notice an older copy of a database (law 15)
 
 
 class SimCloud:
@@ -160,8 +90,7 @@ class SimCloud:
         self._lives: dict[str, int] = {}
         self._skews: dict[str, float] = {}  # by role, where it was set; it outlives the process
         if open_databases is None:
-            for name in self.databases:
-                shutil.copy(template() / f"{name if name in DATABASES else 'cell1'}.db", self.directory / f"{name}.db")
+            lay_databases(self.directory, self.databases)
             watch(self.directory / "placement.db")
         for number in range(1, shape.hosts + 1):
             self.add_host(f"host{number}")
@@ -422,30 +351,18 @@ class SimCloud:
         stock = await lay_volumes(volumes, self.files, self.shape.volumes)
         return await lay_rare_volumes(volumes, self.files, stock) if self.shape.rare_volumes else stock
 
-    # -- backups ------------------------------------------------------------------------------------------------
-
     def back_up(self) -> Path:
         """All databases, as they are at this instant."""
-        folder = Path(tempfile.mkdtemp(prefix="backup-", dir=self.directory))
-        for name in self.databases:
-            with (
-                contextlib.closing(sqlite3.connect(self.directory / f"{name}.db")) as source,
-                contextlib.closing(sqlite3.connect(folder / f"{name}.db")) as target,
-            ):
-                source.backup(target)
-        return folder
+        return back_up(self.directory, self.databases)
 
     def put_back(self, folder: Path, names: Sequence[str]) -> None:
-        """These databases become what they were; whoever had them open is killed. Hosts go on."""
+        """Restore these databases; processes that have databases open are killed. Hosts go on."""
         for name in [name for name, role in self.roles.items() if role.stores is not None]:
             self.kill(name)
         for process, _ in self._lookers.values():
             self.loop.kill(process)
         self._lookers.clear()
-        for name in names:
-            for old in self.directory.glob(f"{name}.db*"):
-                old.unlink()
-            shutil.copy(folder / f"{name}.db", self.directory / f"{name}.db")
+        restore(self.directory, folder, names)
 
     def cause(self, request: str = "") -> Cause:
         request = request or f"req-{self.random.getrandbits(64):x}"

@@ -14,9 +14,9 @@ from kilonova.domain.errors import KilonovaError
 from kilonova.domain.hardware_options import SimulatedCard
 from kilonova.domain.pci import DeviceSpec
 from kilonova.settings import SECTIONS, ComputeOptions, PciOptions, Settings
-from kilonova.sim.lab.cloud import CloudShape
 from kilonova.sim.lab.flavors import LARGE, PINNED, ROOMY, SMALL, flavor
 from kilonova.sim.lab.settings import SIMULATED
+from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.loop.event_loop import TimeLimit
 from kilonova.sim.stories.file import Lined, Story, StoryError, fill_in
 from kilonova.sim.stories.names import Names

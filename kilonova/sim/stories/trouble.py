@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
+from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.loop.event_loop import current_process
 from kilonova.sim.loop.faults import Weather
 

@@ -18,9 +18,10 @@ from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.create.accept import NewServer, create
 from kilonova.placement.snapshot import ClassColumns, PlacementSnapshot
-from kilonova.sim.lab.cloud import CloudShape, SimCloud
+from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.flavors import OFFER, PINNED, TOPOLOGY, VCPUS
 from kilonova.sim.lab.records import read_records
+from kilonova.sim.lab.shape import CloudShape
 
 SMALL = Flavor("small", 1, 1024, 10)
 A, B = "5e7e0000-0000-4000-8000-00000000000a", "5e7e0000-0000-4000-8000-00000000000b"

@@ -25,9 +25,9 @@ from kilonova.placement.batch import BatchMember, claim_many
 from kilonova.placement.claims import Claimed, Fence, HostCandidate
 from kilonova.schema.tables import cell, control, placement
 from kilonova.schema.tables.journal import findings, idempotency_keys, operations
-from kilonova.store import forgetting, rows
+from kilonova.store import expiry, rows
 from kilonova.store import purge as purging
-from kilonova.store.forgetting import forget_keys, forget_ledger
+from kilonova.store.expiry import forget_keys, forget_ledger
 from kilonova.world import Store, Tx
 from tests.support.embedded import Embedded
 from tests.support.people import administrator
@@ -358,7 +358,7 @@ def test_a_server_that_waited_long_is_put_into_its_cell(cloud: Embedded, monkeyp
 
 
 def test_keys_and_lines_of_the_ledger_go_in_batches(cloud: Embedded) -> None:
-    stores, many = stores_of(cloud), forgetting.BATCH + 3
+    stores, many = stores_of(cloud), expiry.BATCH + 3
     key = {"user_id": "u", "project_id": "p", "route": "r", "body_hash": "h", "operation_id": "x"}
     line = {"consumer": "gone", "server_id": "gone", "verb": "claim", "who": "", "holds": "[]"}
 

@@ -17,7 +17,7 @@ from kilonova.services.identity.seed import FirstCloud
 from kilonova.services.identity.service import Identity, Issued
 from kilonova.services.identity.tokens import PROJECT, Scope
 from kilonova.services.identity.users import USER
-from kilonova.sim.lab.databases import VirtualStore
+from kilonova.sim.lab.virtual_postgres import VirtualStore
 from kilonova.store.open import open_store
 
 FIRST = FirstCloud(admin_password="of admin", demo_password="of demo")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kilonova.sim.invariants.closed_hosts import CLOSED_BY, at_any_time, at_rest, watch
-from kilonova.sim.lab.cloud import template
+from kilonova.sim.lab.database_files import template
 from kilonova.sim.lab.records import Records
 
 NUMBERS = "total, reserved, min_unit, max_unit, step_size, allocation_ratio, capacity"

@@ -14,7 +14,7 @@ from kilonova.domain.messages import Returned
 from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, SOFT_DELETED, STOPPED
 from kilonova.engine.core import Engine
 from kilonova.engine.details import edit_details
-from kilonova.hosts.registering import cell_of
+from kilonova.hosts.registration import cell_of
 from kilonova.hosts.verdicts import may_be_gone
 from kilonova.placement import claims
 from kilonova.placement.inventories import set_by_registration

@@ -11,7 +11,7 @@ MOST = 10_000  # operations that are remembered
 
 
 @dataclass
-class Lookout:
+class WaitingList:
     _waiting: dict[tuple[str, str], tuple[Store, int]] = field(default_factory=dict)  # by journal and operation
 
     def add(self, journal: Store, operation_id: str, ordinal: int) -> None:

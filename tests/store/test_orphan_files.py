@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.store.lost_found import file_names, keep_longer, remove_expired, set_aside, unfinished
+from kilonova.store.orphan_files import file_names, keep_longer, remove_expired, set_aside, unfinished
 
 DAY = 86400.0
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()

@@ -12,9 +12,9 @@ import pytest
 from kilonova.domain.errors import Refused, WrongStore
 from kilonova.engine.lost_cell import remake
 from kilonova.schema.tables import cell, control
-from kilonova.store import lost, rows
+from kilonova.store import lost_databases, rows
 from kilonova.store.badges import look_at
-from kilonova.store.lost import refuse_while_conductors_work, replace_lost
+from kilonova.store.lost_databases import refuse_while_conductors_work, replace_lost
 from kilonova.store.marks import Marks
 from kilonova.store.open import OpenStores
 from kilonova.store.upgrade import upgrade
@@ -69,7 +69,7 @@ def test_an_empty_database_is_used_after_the_word(place: Place) -> None:
 
 def test_a_command_that_was_cut_off_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each of its steps: the word, the tables, the badge, the records."""
-    cuts = [(lost, "upgrade"), (lost, "open_store"), (lost, "stamp"), (lost, "_note_time")]
+    steps = ("upgrade", "open_store", "stamp", "_note_time")
 
     async def killed(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
@@ -79,10 +79,10 @@ def test_a_command_that_was_cut_off_goes_on(place: Place, monkeypatch: pytest.Mo
             pass
         await place.drop("cell1")
         ids = set()
-        for module, step in cuts:
+        for step in steps:
             async with place.opened(goes_on=True, upgrading=False, new_id=None) as stores:
                 with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
-                    patched.setattr(module, step, killed)
+                    patched.setattr(lost_databases, step, killed)
                     await give_word(place, stores)
                 ids |= {row["replacement"] for row in await words(stores)}
             with pytest.raises(WrongStore):

@@ -11,7 +11,7 @@ from kilonova.domain.volume import VolumeConnection
 from kilonova.records.query import ListQuery, find
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
-from kilonova.services.volume import attaching
+from kilonova.services.volume import attachment_steps
 from kilonova.services.volume.context import VolumeContext, change_volume, visible_volume
 from kilonova.services.volume.listing import ATTACHMENT
 from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
@@ -70,10 +70,10 @@ class Attachments:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             await _check_server(tx, volume, server_id)
             new = _new(volume, attachment_id, now, server_id=server_id, mode=mode)
-            made = await attaching.reserve(tx, volume, new)
+            made = await attachment_steps.reserve(tx, volume, new)
             if connector:
                 volume = await fetch_volume(tx, volume_id)
-                made = await attaching.connect(tx, volume, made, host_of(connector), connector, now)
+                made = await attachment_steps.connect(tx, volume, made, host_of(connector), connector, now)
             return await fetch_volume(tx, volume_id), made
 
         return await self._context.control.write(body)
@@ -84,7 +84,7 @@ class Attachments:
         async def body(tx: Tx) -> Both:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
             _check_changeable(caller, attachment)
-            made = await attaching.connect(tx, volume, attachment, host_of(connector), connector, now)
+            made = await attachment_steps.connect(tx, volume, attachment, host_of(connector), connector, now)
             return await fetch_volume(tx, volume.id), made
 
         volume, made = await self._context.control.write(body)
@@ -97,7 +97,7 @@ class Attachments:
         async def body(tx: Tx) -> None:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
             _check_changeable(caller, attachment)
-            await attaching.complete(tx, volume, attachment, now)
+            await attachment_steps.complete(tx, volume, attachment, now)
 
         await self._context.control.write(body)
 
@@ -109,8 +109,8 @@ class Attachments:
         async def body(tx: Tx) -> list[tuple[str, str]]:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
             _check_free(caller, [attachment])
-            if not (closing := await attaching.cut(tx, volume, [attachment])):
-                left[:] = (await attaching.detach(tx, self._context, volume, [attachment])).attachments
+            if not (closing := await attachment_steps.cut(tx, volume, [attachment])):
+                left[:] = (await attachment_steps.detach(tx, self._context, volume, [attachment])).attachments
             return closing
 
         await self._context.detach(self._context.control.write, body)
@@ -136,7 +136,7 @@ class Attachments:
                 require_status(volume, (AVAILABLE, IN_USE) if volume.multiattach else (AVAILABLE,), verb)
                 return ATTACHING
             if verb == "unreserve":
-                return attaching.status_by(volume.attachments) if volume.status == ATTACHING else volume.status
+                return attachment_steps.status_by(volume.attachments) if volume.status == ATTACHING else volume.status
             if verb == "roll_detaching":
                 return IN_USE if volume.status == DETACHING else volume.status
             if volume.status != IN_USE or not volume.is_attached:
@@ -168,11 +168,11 @@ class Attachments:
             if found is None:
                 found = _new(volume, attachment_id, now, status=ATTACHING)
                 await insert(tx, attachments, found)
-            return volume, await attaching.connect(tx, volume, found, host, connector, now)
+            return volume, await attachment_steps.connect(tx, volume, found, host, connector, now)
 
         volume, made = await self._context.control.write(body)
         await self._context.close([(volume.backend, volume.id)])
-        return attaching.connection_of(self._context.seal, volume, made)
+        return attachment_steps.connection_of(self._context.seal, volume, made)
 
     async def terminate(self, caller: Caller, volume_id: str, connector: Mapping[str, Any] | None) -> None:
         """Connections that nobody attached by: of that host, or all."""
@@ -183,11 +183,11 @@ class Attachments:
             host = host_of(connector) if connector else None
             begun = [one for one in volume.attachments if one.status in (ATTACHING, DETACHING)]
             gone = [one for one in begun if host in (None, one.host)]
-            if closing := await attaching.cut(tx, volume, gone):
+            if closing := await attachment_steps.cut(tx, volume, gone):
                 return closing
-            left = await attaching.detach(tx, self._context, volume, gone)
+            left = await attachment_steps.detach(tx, self._context, volume, gone)
             if left.status == ATTACHING:
-                await change_volume(tx, left, {"status": attaching.status_by(left.attachments)})
+                await change_volume(tx, left, {"status": attachment_steps.status_by(left.attachments)})
             return []
 
         await self._context.detach(self._context.control.write, body)
@@ -230,8 +230,8 @@ class Attachments:
                 raise bad_volume(text)
             if not force:
                 _check_free(caller, gone)
-            if not (closing := await attaching.cut(tx, volume, gone)):
-                await attaching.detach(tx, self._context, volume, gone)
+            if not (closing := await attachment_steps.cut(tx, volume, gone)):
+                await attachment_steps.detach(tx, self._context, volume, gone)
             return closing
 
         await self._context.detach(self._context.control.write, body)

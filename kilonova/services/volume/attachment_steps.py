@@ -1,5 +1,5 @@
 """The steps of attaching a volume, inside a transaction that has locked its row: reserved, connected, complete,
-detached. Clients use attachments.py, compute servers.py; the rules are the same."""
+detached. Clients use client_attachments.py, compute servers.py; the rules are the same."""
 
 from __future__ import annotations
 

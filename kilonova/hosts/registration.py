@@ -1,7 +1,7 @@
 """A host that registers is returning: it pays its debts and learns what may run there before anything else happens.
 
-What it says is believed of itself alone: what it offers within bounds (reports.py), what it did with a copy only where
-the records have that copy at this host (law 3).
+It is believed only about itself: what it offers, within the bounds of report_bounds.py; what it did with a copy, only
+if the records have that copy at this host (law 3).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kilonova.domain.server import to_json
 from kilonova.engine.connections import ports_of, with_volumes
 from kilonova.engine.core import Engine
 from kilonova.hosts.lost_guests import adopt_lost
-from kilonova.hosts.reports import report_error
+from kilonova.hosts.report_bounds import report_error
 from kilonova.hosts.verdicts import correct_copies, judge_copies, note_missing
 from kilonova.placement.inventories import ensure_provider, newest_registration, set_by_registration
 from kilonova.placement.reporting import take_report
