@@ -52,7 +52,7 @@ def on_silence(step: AnyStep, way: str, state: HostState, declared: bool) -> str
     """WAIT, FAIL or DEBT; a pure rule."""
     if declared:
         return DEBT if way == "undo" else step.when_declared
-    if state.word != "down":
+    if state.status != "down":
         return WAIT
     if way == "undo":
         return WAIT if step.starts_guest else DEBT

@@ -163,7 +163,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         assert server is not None
         if server.host is None or host is None or server.copy is None:
             raise Refused("no_host", f"Instance {server.id} has no host to be evacuated from")
-        if host.word == "unknown":
+        if host.status == "unknown":
             raise Refused("host_unknown", host.sentence)
         if host.is_up:
             raise Refused("host_still_up", f"Compute service of {server.host} is still in use: {host.sentence}")
@@ -182,7 +182,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
             ends=_target_state(server.vm_state, stopped=subject.params.stopped),
             shared=None if server.details.volume_backed else subject.params.shared,
             declared=[server.host],
-            down=[state.name for state in (host, subject.source) if state is not None and state.word == "down"],
+            down=[state.name for state in (host, subject.source) if state is not None and state.status == "down"],
             proof=proof,
             child=subject.params.child,
             ports=server.has_ports,

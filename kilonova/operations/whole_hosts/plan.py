@@ -205,7 +205,7 @@ async def read_servers(
 
 
 def _may_answer(why: Refused, host: HostState | None) -> bool:
-    return why.code in UNHEARD and host is not None and host.word == "unknown"
+    return why.code in UNHEARD and host is not None and host.status == "unknown"
 
 
 async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> list[Server]:

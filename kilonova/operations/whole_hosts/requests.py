@@ -209,8 +209,8 @@ async def require_dead(engine: Engine, tx: Tx, host: str) -> HostState:
     state = await judge_host(tx, host, engine.settings.default.service_down_time)
     if state is None:
         raise Refused("no_such_host", f"Compute host {host} could not be found.")
-    if state.word != "down":
-        code = "host_unknown" if state.word == "unknown" else "host_still_up"
+    if state.status != "down":
+        code = "host_unknown" if state.status == "unknown" else "host_still_up"
         raise Refused(code, f"host {host} is not down: {state.sentence}")
     return state
 

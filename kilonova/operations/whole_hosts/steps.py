@@ -177,7 +177,7 @@ async def _may_answer(ctx: HostsContext, host: str) -> bool:
         return await judge_host(tx, host, ctx.settings.default.service_down_time)
 
     state = await ctx.journal.read(body)
-    return state is not None and state.word != "down" and await age_of(ctx) < ctx.settings.scheduler.unknown_wait
+    return state is not None and state.status != "down" and await age_of(ctx) < ctx.settings.scheduler.unknown_wait
 
 
 async def await_begun(ctx: HostsContext) -> None:
