@@ -97,10 +97,10 @@ class Engine:
             ENDED.set(ended)
             return await body(tx)
 
-        found = await journal.write(noted)
+        result = await journal.write(noted)
         for op in ended:
             tell_end(op, self.world.clock.now())
-        return found
+        return result
 
 
 def has_servers(journal: Store) -> bool:

@@ -195,8 +195,8 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         if live is None or server is None or live["kind"] != self.name:
             return False
         running = op_from(live)
-        asked, wanted = subject.params.host, running.params(self).host
-        return running.facts(self).source == server.host and asked in (None, wanted)
+        requested, wanted = subject.params.host, running.params(self).host
+        return running.facts(self).source == server.host and requested in (None, wanted)
 
     async def accepted(self, tx: Tx, op: Op, facts: EvacuateFacts, subject: Subject[MoveParams], now: float) -> None:
         """The record of the move; and whatever the source still sends is of an epoch that has passed."""
@@ -212,8 +212,8 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         server, host = subject.server, subject.host
         assert server is not None and host is not None
         disks = evacuated_disks(server, is_shared=facts.shares_storage)
-        told = outlook_of_move(subject, facts, facts.ends, disks, server.flavor_document)
-        return {**told, "proof": facts.proof, "proven_by": host.proven_by}
+        outlook = outlook_of_move(subject, facts, facts.ends, disks, server.flavor_document)
+        return {**outlook, "proof": facts.proof, "proven_by": host.proven_by}
 
     def settle(self, ctx: EvacuateContext) -> None:
         facts = ctx.facts
