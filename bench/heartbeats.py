@@ -44,7 +44,7 @@ async def start_hosts(running: Cloud, count: int) -> None:
 
 async def hosts_up(running: Cloud) -> int:
     async def body(tx: Tx) -> int:
-        return sum(state.word == "up" for state in (await judge_all(tx, OPTIONS.service_down_time)).values())
+        return sum(state.status == "up" for state in (await judge_all(tx, OPTIONS.service_down_time)).values())
 
     return await running.stores.cell("cell1").read(body)
 

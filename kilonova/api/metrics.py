@@ -75,7 +75,7 @@ async def _read_cloud(stores: Stores, down_after: float, registry: CollectorRegi
     hosts = Gauge("kilonova_hosts", "Hosts by cell and state.", ("cell", "state"), registry=registry)
     for record in await read_hosts(stores, down_after):
         for state in HOST_STATES:
-            hosts.labels(record.cell, state).inc(record.state.word == state)
+            hosts.labels(record.cell, state).inc(record.state.status == state)
 
 
 async def _rows(store: Store, query: Sql, answers: Gauge) -> Sequence[Row]:

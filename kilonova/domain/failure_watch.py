@@ -77,7 +77,7 @@ class WatchDecision(msgspec.Struct, frozen=True):
 def decide(host: HostState, use: Use, sight: Sight, rules: WatchRules, down_after: float) -> WatchDecision:
     """About a host that is silent and for which nothing was begun."""
     needed = WAIT_FACTOR * down_after
-    if host.word != "down":
+    if host.status != "down":
         return WatchDecision(HELD, host.sentence)
     if use.is_draining:  # its firmware may be being written
         return WatchDecision(HELD, "it was drained for maintenance")

@@ -54,7 +54,7 @@ FENCE, FORCED_DOWN, SILENCE = PROOFS = ("fence", "forced_down", "silence")
 
 class HostState(msgspec.Struct, frozen=True):
     name: str
-    word: str  # one of HOST_STATES
+    status: str  # one of HOST_STATES
     sentence: str
     declared: bool = False  # declared by an operator or proven by a fence, not silence alone
     silent: float = 0.0  # seconds since it was heard, unless declared; within service_down_time they prove nothing
@@ -62,11 +62,11 @@ class HostState(msgspec.Struct, frozen=True):
 
     @property
     def is_up(self) -> bool:
-        return self.word not in ("down", "unknown")
+        return self.status not in ("down", "unknown")
 
     @property
     def may_receive(self) -> bool:
-        return self.word == "up"
+        return self.status == "up"
 
 
 def longest(seen: Iterable[Observation], now: float, down_after: float) -> Observation | None:

@@ -56,7 +56,7 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
     """Skip the entry that waits and go on with the rest. Raises `Refused` where that is not safe or not needed."""
     seen = await _look(engine, journal, operation_id)
     left = await _held(engine, seen)
-    word = Intervention("abandon", cause, reason)
+    intervention = Intervention("abandon", cause, reason)
     finding_id = engine.world.ids.uuid()
 
     async def body(tx: Tx) -> Next:
@@ -67,7 +67,7 @@ async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Caus
         op, row = await _open(tx, operation_id)
         if op.ordinal != seen.op.ordinal:
             raise Refused("being_tried", f"operation {operation_id}: modified concurrently; read it again and retry")
-        return await _abandon(engine, tx, journal, op, row, word, NewFinding(finding_id, left))
+        return await _abandon(engine, tx, journal, op, row, intervention, NewFinding(finding_id, left))
 
     following = await engine.write(journal, body)
     logger.warning(
@@ -159,7 +159,7 @@ async def _held(engine: Engine, seen: _Seen) -> str:
 
 
 async def _abandon(
-    engine: Engine, tx: Tx, journal: Store, op: Op, row: Row, word: Intervention, left: NewFinding
+    engine: Engine, tx: Tx, journal: Store, op: Op, row: Row, intervention: Intervention, left: NewFinding
 ) -> Next:
     now = engine.world.clock.now()
     step, go = await _step(engine, tx, op, row)
@@ -169,16 +169,18 @@ async def _abandon(
     operation = engine.operation(op.kind)
     facts: OperationFacts = op.facts(operation)
     ctx.facts = owner.facts(engine.operation(owner.kind)) if owner else facts
-    await put_intervention(tx, op, word, now)
-    problem = _problem(op, step, word)
-    await log.end_step(tx, op.id, op.ordinal, ABANDONED, {"by": word.cause.user_id, "reason": word.reason})
+    await put_intervention(tx, op, intervention, now)
+    problem = _problem(op, step, intervention)
+    await log.end_step(
+        tx, op.id, op.ordinal, ABANDONED, {"by": intervention.cause.user_id, "reason": intervention.reason}
+    )
     if go.way == "do" and has_servers(journal):
         await records.events_finished(tx, op, step.events, problem, now)
     if step.ends_copy(go.way):
         await leave_to_host(tx, op, step, go, now)
     else:
         kind = owner.kind if owner else op.kind
-        await put_finding(tx, op, kind, go, word, left, now)
+        await put_finding(tx, op, kind, go, intervention, left, now)
     record = step.record if go.way == "do" else step.record_undo
     if record is not None:
         record(ctx, StepResult(settled=problem.message))
@@ -187,10 +189,10 @@ async def _abandon(
     return await advance(engine, tx, journal, op, move, ctx, now, stood=stood)
 
 
-def _problem(op: Op, step: AnyStep, word: Intervention) -> Problem:
+def _problem(op: Op, step: AnyStep, intervention: Intervention) -> Problem:
     """Why it was undone at all comes first."""
     before = op.course.problem
     first = f"{before.step}: {before.message} " if before is not None and before.code != ABANDONED else ""
     again = f"{before.message} " if before is not None and before.code == ABANDONED else ""
-    text = f"{first}{again}{step.name} was abandoned by {word.cause.user_id}: {word.reason}"
+    text = f"{first}{again}{step.name} was abandoned by {intervention.cause.user_id}: {intervention.reason}"
     return Problem(code=ABANDONED, message=text, step=step.name)

@@ -219,10 +219,10 @@ async def _do_at_once(engine: Engine, tx: Tx, op: Op, move: Go | End, ctx: AnyCo
             await step.control_work("do")(trial)
         except Exception:  # it is done as any other step then, and fails as one
             break
-        found = changed(facts, trial.facts)
+        changes = changed(facts, trial.facts)
         ctx, op.ordinal = trial, trial.ordinal
-        await log.add_step(tx, op, step, move, engine.worker, found)
-        learn(facts, found)
+        await log.add_step(tx, op, step, move, engine.worker, changes)
+        learn(facts, changes)
         ctx.facts = facts
         move = after_success(operation, op.course, facts, "do", op.committed)
     return move, ctx

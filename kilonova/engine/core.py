@@ -42,14 +42,12 @@ class Engine:
     flush_seconds: float = 1.0  # how often heartbeats are written, or more often if hosts soon count as silent
     waiting: WaitingList = field(default_factory=WaitingList)
     on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
+    settings: Settings = field(init=False)  # the world's
     _waking: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.settings = self.world.settings
         self.flush_seconds = min(self.flush_seconds, self.settings.default.service_down_time / 8)
-
-    @property
-    def settings(self) -> Settings:
-        return self.world.settings
 
     def operation(self, kind: str) -> AnyOperation:
         return self.registry[kind]
@@ -99,10 +97,10 @@ class Engine:
             ENDED.set(ended)
             return await body(tx)
 
-        found = await journal.write(noted)
+        result = await journal.write(noted)
         for op in ended:
             tell_end(op, self.world.clock.now())
-        return found
+        return result
 
 
 def has_servers(journal: Store) -> bool:

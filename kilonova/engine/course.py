@@ -143,8 +143,8 @@ def _with_earlier(earlier: Problem | None, problem: Problem) -> Problem:
     destination failed."""
     if earlier is not None and earlier.code == ABANDONED:
         text = f"{earlier.message} Then {problem.step} failed: {problem.message}"
-        kept: Problem = msgspec.structs.replace(earlier, message=text)
-        return kept
+        joined: Problem = msgspec.structs.replace(earlier, message=text)
+        return joined
     if earlier is None or problem.code not in ("no_valid_host", "not_known"):
         return problem
     return msgspec.structs.replace(

@@ -9,10 +9,10 @@ from kilonova.store import rows
 from kilonova.world import Tx
 
 
-async def edit_details(tx: Tx, server_id: str, wish: JsonObject, **columns: str) -> None:
+async def edit_details(tx: Tx, server_id: str, changes: JsonObject, **columns: str) -> None:
     """The document is the API's: only what is named here changes, whatever the owner does to the rest meanwhile. With
     it, the other columns."""
     row = await rows.fetch(tx, cell.servers, lock=True, id=server_id)
-    if row is not None and wish:
-        document = to_json({**json_object(row["details"]), **wish})
+    if row is not None and changes:
+        document = to_json({**json_object(row["details"]), **changes})
         await rows.change(tx, cell.servers, {"details": document, **columns}, id=server_id)

@@ -55,9 +55,9 @@ def changed(before: OperationFacts, after: OperationFacts) -> dict[str, object]:
     return {name: b for name, a, b in zip(after.__struct_fields__, old, new, strict=True) if a is not b and a != b}
 
 
-def learn(facts: OperationFacts, found: Mapping[str, object]) -> None:
+def learn(facts: OperationFacts, changes: Mapping[str, object]) -> None:
     """Take over what a step found."""
-    for name, value in found.items():
+    for name, value in changes.items():
         setattr(facts, name, value)
 
 

@@ -35,9 +35,9 @@ class NewFinding:
     holds: str
 
 
-async def put_intervention(tx: Tx, op: Op, word: Intervention, now: float) -> None:
+async def put_intervention(tx: Tx, op: Op, intervention: Intervention, now: float) -> None:
     earlier = await rows.fetch_all(tx, interventions, operation_id=op.id, ordinal=op.ordinal)
-    if any((row["verb"], row["request_id"]) == (word.verb, word.cause.request_id) for row in earlier):
+    if any((row["verb"], row["request_id"]) == (intervention.verb, intervention.cause.request_id) for row in earlier):
         return  # our own COMMIT was unknown (law 12)
     await rows.put(
         tx,
@@ -45,15 +45,17 @@ async def put_intervention(tx: Tx, op: Op, word: Intervention, now: float) -> No
         operation_id=op.id,
         ordinal=op.ordinal,
         number=len(earlier) + 1,
-        verb=word.verb,
-        user_id=word.cause.user_id,
-        request_id=word.cause.request_id,
-        reason=word.reason,
+        verb=intervention.verb,
+        user_id=intervention.cause.user_id,
+        request_id=intervention.cause.request_id,
+        reason=intervention.reason,
         created_at=now,
     )
 
 
-async def put_finding(tx: Tx, op: Op, kind: str, go: Go, word: Intervention, left: NewFinding, now: float) -> None:
+async def put_finding(
+    tx: Tx, op: Op, kind: str, go: Go, intervention: Intervention, left: NewFinding, now: float
+) -> None:
     tried = await rows.fetch(tx, steps, operation_id=op.id, ordinal=op.ordinal - 1)
     await rows.put(
         tx,
@@ -69,8 +71,8 @@ async def put_finding(tx: Tx, op: Op, kind: str, go: Go, word: Intervention, lef
         copy=go.target.copy,
         holds=left.holds,
         error=None if tried is None else tried["error"],
-        user_id=word.cause.user_id,
-        reason=word.reason,
+        user_id=intervention.cause.user_id,
+        reason=intervention.reason,
         created_at=now,
         open=1,
         settled_by=None,

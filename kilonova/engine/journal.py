@@ -200,8 +200,8 @@ def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
     if _may_have_sealed(facts):
         # An heir may still have to put back what was there before, unless it is the server's last operation.
         keeps = ("before",) if op.superseded_by and not is_last else ()
-        found = json_object(facts)
-        stripped_facts = {name: one if name in keeps else without_sealed(one) for name, one in found.items()}
+        document = json_object(facts)
+        stripped_facts = {name: one if name in keeps else without_sealed(one) for name, one in document.items()}
         columns["facts"] = to_json(stripped_facts)
     return columns
 

@@ -38,10 +38,10 @@ class Remade(NamedTuple):
     unrecorded: int  # servers whose request spec is missing, too
 
 
-async def remake(stores: OpenStores, word: Row) -> Remade:
+async def remake(stores: OpenStores, replacement: Row) -> Remade:
     """Put the records of servers and hosts into the new database, then let every process use it. Repeating it is
     harmless: existing records stay."""
-    name: str = word["name"]
+    name: str = replacement["name"]
 
     async def mapped(tx: Tx) -> list[str]:
         placing = {row["server_id"] for row in await tx.all(_BEING_PLACED)}
@@ -49,14 +49,14 @@ async def remake(stores: OpenStores, word: Row) -> Remade:
 
     servers = await stores.control.read(mapped)
     hosts = await record_hosts(stores, name)
-    recorded = await record_missing(stores, name, servers, word["era"] * TURNS, reports_decide=True)
+    recorded = await record_missing(stores, name, servers, replacement["era"] * TURNS, reports_decide=True)
 
     async def admit(tx: Tx) -> None:
         for server in servers:  # nobody knows any more which of them were soft-deleted
             await count_server(tx, server)
-        await admit_replacement(tx, word)
+        await admit_replacement(tx, replacement)
 
     await stores.control.write(admit)
     text = "cell made again: cell=%s era=%d servers=%d hosts=%d"
-    logger.warning(text, name, word["era"], recorded, hosts)
+    logger.warning(text, name, replacement["era"], recorded, hosts)
     return Remade(recorded, hosts, len(servers) - recorded)

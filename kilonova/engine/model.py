@@ -198,8 +198,8 @@ class Operation(Generic[F, P]):
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        found = {step.name: position for position, step in enumerate(self.course)}
-        return found | {retired.step.name: found[retired.then] for retired in self.retired}
+        positions = {step.name: position for position, step in enumerate(self.course)}
+        return positions | {retired.step.name: positions[retired.then] for retired in self.retired}
 
     def step(self, name: str) -> Step[F, P]:
         """Steps are found by name; those of the previous release too, as long as it may have left some (law 14)."""

@@ -164,12 +164,12 @@ class Teller:
 
     def _requested(self, state: str) -> Server | None:
         """Return a server that was never on a host."""
-        asked = self.operation.requested_server(self._facts, self.op.params(self.operation))
-        if asked is None or self.op.server_id is None:
+        requested = self.operation.requested_server(self._facts, self.op.params(self.operation))
+        if requested is None or self.op.server_id is None:
             return None
         task_state = "deleting" if state == BUILDING else None
         gone = {"deleted": 1, "terminated_at": self.engine.world.clock.now()} if state == DELETED else {}
-        return new_server(self.op.server_id, self.op.turn, asked, vm_state=state, task_state=task_state, **gone)
+        return new_server(self.op.server_id, self.op.turn, requested, vm_state=state, task_state=task_state, **gone)
 
     def _publisher(self, one: Notification, server: Server) -> str:
         host = getattr(self._facts, one.on, "") if one.on else ""

@@ -31,7 +31,7 @@ async def order_for(
     owner = await log.load(tx, go.owner) if go.owner else None
     facts: OperationFacts = (owner or op).facts(engine.operation((owner or op).kind))
     copy, host_facts = go.target.copy, for_host(facts)
-    told = server if step.with_guest else None
+    guest = server if step.with_guest else None
     return StepOrder(
         journal=journal.name,
         operation=op.id,
@@ -43,7 +43,7 @@ async def order_for(
         turn=op.turn,
         copy=copy,
         facts=host_facts,
-        guest=None if told is None else guest_spec(told, copy, facts.flavor_of(copy)),
+        guest=None if guest is None else guest_spec(guest, copy, facts.flavor_of(copy)),
         guest_secrets=await _guest_secrets(engine, tx, op, server) if step.with_secrets and go.way == "do" else None,
         secrets=_tokens(engine, journal, op, step, go, server, host_facts),
     )
@@ -66,11 +66,11 @@ def _tokens(
     def ticket(image: str, verb: str) -> str:
         return issue(seal, Ticket(journal.name, op.id, op.ordinal, host, image, verb))
 
-    found: dict[str, str] = {}
+    tokens: dict[str, str] = {}
     if UPLOAD_TOKEN in step.tokens:
-        found[UPLOAD_TOKEN] = ticket(facts.snapshot_image, SEND)
+        tokens[UPLOAD_TOKEN] = ticket(facts.snapshot_image, SEND)
     if IMAGE_TOKEN in step.tokens and server is not None and server.image_ref:
-        found[IMAGE_TOKEN] = ticket(server.image_ref, FETCH)
+        tokens[IMAGE_TOKEN] = ticket(server.image_ref, FETCH)
     if DISK_TOKEN in step.tokens:
-        found[DISK_TOKEN] = disk_token(seal, op.id, op.server_id or "", facts.destination, facts.copy)
-    return found
+        tokens[DISK_TOKEN] = disk_token(seal, op.id, op.server_id or "", facts.destination, facts.copy)
+    return tokens

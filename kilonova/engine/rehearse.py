@@ -60,11 +60,11 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
         live = log.op_from(subject.live)
         return _told(operation, ask, json_object(live.facts_document), joins=live.id)
     op = new_operation(operation, ask, subject, facts, REHEARSAL)
-    found = await plan_only(engine, journal, operation, op, subject.server)
+    planned = await plan_only(engine, journal, operation, op, subject.server)
     superseded = None if subject.live is None else subject.live["id"]
-    outlook = operation.outlook(subject, found.facts)
-    told = {**document_of(found.facts), **found.documents}
-    return _told(operation, ask, told, supersedes=superseded, problem=found.problem, outlook=outlook)
+    outlook = operation.outlook(subject, planned.facts)
+    document = {**document_of(planned.facts), **planned.documents}
+    return _told(operation, ask, document, supersedes=superseded, problem=planned.problem, outlook=outlook)
 
 
 class Planned(msgspec.Struct, Generic[F], frozen=True):

@@ -145,7 +145,7 @@ def _store(stores: OpenStores, name: str) -> Store:
     return {"control": stores.control, "placement": stores.placement}.get(name) or stores.cell(name)
 
 
-async def _begin(stores: OpenStores, name: str, era: int, found: Whereabouts | None = None) -> RestoreReport:
+async def _begin(stores: OpenStores, name: str, era: int, whereabouts: Whereabouts | None = None) -> RestoreReport:
     store = _store(stores, name)
 
     async def body(tx: Tx) -> RestoreReport:
@@ -156,8 +156,8 @@ async def _begin(stores: OpenStores, name: str, era: int, found: Whereabouts | N
         servers = await _protect_servers(tx, era) if name not in (CONTROL, "placement") else 0
         kept = await keep_volumes_of_servers(tx) if name not in (CONTROL, "placement") else []
         mapped, files = 0, list[str]()
-        if found is not None:
-            mapped = await map_recorded(tx, found, now)
+        if whereabouts is not None:
+            mapped = await map_recorded(tx, whereabouts, now)
             await _fail_unplaced(tx, era)
             files, kept = await end_file_work(tx, now), await keep_volumes_in_control(tx)
             await tx.run(_WORKERS)

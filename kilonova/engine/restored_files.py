@@ -78,8 +78,8 @@ async def _end_snapshot(tx: Tx, row: Row, now: float) -> str:
     return f"snapshot {row['id']}: {work} was under way; ended, the snapshot is {ERROR}"
 
 
-def _reason(thing: str, work: str) -> str:
-    return f"Its {work} was under way when the records were restored from a backup; {_ADVICE[work]} {thing}"
+def _reason(record: str, work: str) -> str:
+    return f"Its {work} was under way when the records were restored from a backup; {_ADVICE[work]} {record}"
 
 
 async def _end_upload(tx: Tx, row: Row, now: float) -> str:

@@ -48,9 +48,9 @@ async def record_hosts(stores: OpenStores, name: str) -> int:
     async def providers(tx: Tx) -> Sequence[Row]:
         return await tx.all(_PROVIDERS, names=missing)
 
-    found = await stores.placement.read(providers)
-    ids = {row["name"]: row["uuid"] for row in found}
-    disabled = {row["name"] for row in found if row["disabled"]}
+    records = await stores.placement.read(providers)
+    ids = {row["name"]: row["uuid"] for row in records}
+    disabled = {row["name"] for row in records if row["disabled"]}
 
     async def body(tx: Tx) -> int:
         now = await tx.now()

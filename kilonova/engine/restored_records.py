@@ -88,10 +88,10 @@ class Whereabouts:
 
 async def find_servers(stores: OpenStores) -> Whereabouts:
     """Control is read before the cells: whatever it maps has been recorded by then."""
-    found = Whereabouts()
+    whereabouts = Whereabouts()
 
     async def from_control(tx: Tx) -> None:
-        found.mapped = {row["server_id"]: row for row in await tx.all(_MAPPINGS)}
+        whereabouts.mapped = {row["server_id"]: row for row in await tx.all(_MAPPINGS)}
 
     await stores.control.read(from_control)
     for name in stores.cells():
@@ -100,8 +100,8 @@ async def find_servers(stores: OpenStores) -> Whereabouts:
             return await tx.all(_SERVERS)
 
         for row in await stores.cell(name).read(from_cell):
-            found.recorded.setdefault(row["id"], {})[name] = row
-    return found
+            whereabouts.recorded.setdefault(row["id"], {})[name] = row
+    return whereabouts
 
 
 # -- a mapping without a record -------------------------------------------------------------------------------------
@@ -122,10 +122,10 @@ async def record_missing(
     held, moving = await stores.placement.read(ask_placement)
 
     async def ask_control(tx: Tx) -> list[Server]:
-        found = await _lost_servers(tx, name, servers, held, floor)
+        lost_ones = await _lost_servers(tx, name, servers, held, floor)
         if not reports_decide:
-            return found
-        return [one.changed({"unsettled": _undecided(one, held.get(one.id, {}), moving)}) for one in found]
+            return lost_ones
+        return [one.changed({"unsettled": _undecided(one, held.get(one.id, {}), moving)}) for one in lost_ones]
 
     lost = await stores.control.read(ask_control)
 
@@ -150,7 +150,7 @@ async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor
     attached: dict[str, list[Row]] = {}
     for row in await tx.all(_ATTACHMENTS, servers=servers):
         attached.setdefault(row["server_id"], []).append(row)
-    found = []
+    lost = []
     for server, spec in specs.items():
         state: dict[str, str | float | None] = {
             "vm_state": ERROR,
@@ -165,8 +165,8 @@ async def _lost_servers(tx: Tx, name: str, servers: list[str], held: Held, floor
             state["cell0_failure"] = "not_known"  # it may be tried again
         else:
             state |= _placed(spec, held.get(server, {}), hosts)
-        found.append(new_server(server, floor, spec, **state))
-    return found
+        lost.append(new_server(server, floor, spec, **state))
+    return lost
 
 
 def _placed(spec: ServerSpec, held: dict[tuple[str, str], dict[str, int]], hosts: set[str]) -> dict[str, str | None]:
@@ -229,13 +229,13 @@ async def record_attachments(stores: OpenStores, name: str) -> int:
 # -- a record without a mapping -------------------------------------------------------------------------------------
 
 
-async def map_recorded(tx: Tx, found: Whereabouts, now: float) -> int:
+async def map_recorded(tx: Tx, whereabouts: Whereabouts, now: float) -> int:
     """Map every record to its cell in control, and a deleted server to none; return how many were changed.
     Each server counts: one that is soft-deleted by the records may have been restored, and is not reclaimed."""
     changed = 0
-    for row in await tx.all(_SPECS, servers=sorted(found.mapped.keys() - found.recorded.keys())):
+    for row in await tx.all(_SPECS, servers=sorted(whereabouts.mapped.keys() - whereabouts.recorded.keys())):
         await count_server(tx, row["server_id"])  # its record was made again just now, in ERROR
-    for server, records in found.recorded.items():
+    for server, records in whereabouts.recorded.items():
         there = {name: row for name, row in records.items() if not row["deleted"]}
         mapping = await rows.fetch(tx, control.server_mappings, server_id=server)
         is_mapped = mapping is not None and not mapping["queued_for_delete"]
@@ -281,7 +281,7 @@ async def _count_with(tx: Tx, server: str, row: Row) -> None:
         await rows.change(tx, control.request_specs, {"spec": to_json(spec)}, server_id=server)
 
 
-async def settle_homes(stores: OpenStores, found: Whereabouts) -> None:
+async def settle_homes(stores: OpenStores, whereabouts: Whereabouts) -> None:
     """A server without a build request is in one cell alone, and its owner sees it: records on their way between two
     databases are shown, and where two cells have one, the other than its home's is dropped. A copy of it that a host
     has goes to quarantine then."""
@@ -291,9 +291,9 @@ async def settle_homes(stores: OpenStores, found: Whereabouts) -> None:
 
     waiting = await stores.control.read(requests)
     for name in stores.cells():
-        here = {server: records[name] for server, records in found.recorded.items() if name in records}
+        here = {server: records[name] for server, records in whereabouts.recorded.items() if name in records}
         concerned = sorted(here.keys() - waiting)
-        strays = [one for one in concerned if not here[one]["deleted"] and found.home_of(one) != name]
+        strays = [one for one in concerned if not here[one]["deleted"] and whereabouts.home_of(one) != name]
         hidden = [one for one in concerned if here[one]["hidden"] and one not in strays]
 
         async def body(tx: Tx, strays: list[str] = strays, hidden: list[str] = hidden) -> None:
@@ -307,4 +307,4 @@ async def settle_homes(stores: OpenStores, found: Whereabouts) -> None:
         if strays or hidden:
             await stores.cell(name).write(body)
         for server in strays:
-            del found.recorded[server][name]
+            del whereabouts.recorded[server][name]

@@ -39,26 +39,26 @@ ADVICE = "set delete_on_termination again, or delete the volume when it is unuse
 
 async def keep_volumes_of_servers(tx: Tx) -> list[str]:
     """Keep the volumes of a cell's servers; return a sentence for each. Repeating it is harmless."""
-    kept = []
+    sentences = []
     for row in await tx.all(_SERVERS):
         there = server_volumes(row["volume_info"])
         going = [one.volume_id for one in there if one.delete_on_termination]
         if going:
             staying = [msgspec.structs.replace(one, delete_on_termination=False) for one in there]
             await rows.change(tx, cell.servers, {"volume_info": to_json(staying)}, id=row["id"])
-        kept += [_sentence(volume, row["id"]) for volume in going]
-    return kept
+        sentences += [_sentence(volume, row["id"]) for volume in going]
+    return sentences
 
 
 async def keep_volumes_in_control(tx: Tx) -> list[str]:
     """Keep, in control, the volumes of servers that were being built, and those requested by specs of servers that
     may be built again."""
-    found = {(row["id"], row["server_id"]) for row in (*await tx.all(_MADE), *await tx.all(_ATTACHED))}
+    held = {(row["id"], row["server_id"]) for row in (*await tx.all(_MADE), *await tx.all(_ATTACHED))}
     for table in (volumes, attachments):
         await rows.change(tx, table, {"goes_with_server": 0}, goes_with_server=1)
     for row in await tx.all(_SPECS):
         await _keep_wanted(tx, row)
-    return [_sentence(volume, server or "") for volume, server in sorted(found, key=str)]
+    return [_sentence(volume, server or "") for volume, server in sorted(held, key=str)]
 
 
 async def _keep_wanted(tx: Tx, row: Row) -> None:

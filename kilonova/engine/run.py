@@ -108,8 +108,8 @@ async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
         return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=current.go, known=op)
     except NotYet as wait:
         keeps = wait.keeps_facts and current.go is not None and not current.go.owner
-        found = changed(op.facts(engine.operation(op.kind)), ctx.facts) if keeps else {}
-        await postpone(engine, journal, op.id, ordinal, wait, found)
+        changes = changed(op.facts(engine.operation(op.kind)), ctx.facts) if keeps else {}
+        await postpone(engine, journal, op.id, ordinal, wait, changes)
         return None
     except Superseded as why:
         logger.debug("operation %s: %s", op.id, why)
@@ -197,9 +197,9 @@ async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: Ope
 
 
 async def postpone(
-    engine: Engine, journal: Store, operation_id: str, ordinal: int, wait: NotYet, found: dict[str, object]
+    engine: Engine, journal: Store, operation_id: str, ordinal: int, wait: NotYet, changes: dict[str, object]
 ) -> None:
-    """The same step again later; until then the operation says what it waits for. `found`: facts to keep."""
+    """The same step again later; until then the operation says what it waits for. `changes`: facts to keep."""
 
     async def body(tx: Tx) -> bool:
         op = await log.load(tx, operation_id, lock=True)
@@ -207,7 +207,7 @@ async def postpone(
             return False
         was = op.state
         op.state, op.waiting_for = "waiting", wait.waiting_for
-        learn(op.facts(engine.operation(op.kind)), found)
+        learn(op.facts(engine.operation(op.kind)), changes)
         await log.save(tx, op, was, ordinal)
         step = await rows.fetch(tx, steps, operation_id=operation_id, ordinal=ordinal)
         is_called = step is not None and was_called(step)

@@ -52,7 +52,7 @@ def on_silence(step: AnyStep, way: str, state: HostState, declared: bool) -> str
     """WAIT, FAIL or DEBT; a pure rule."""
     if declared:
         return DEBT if way == "undo" else step.when_declared
-    if state.word != "down":
+    if state.status != "down":
         return WAIT
     if way == "undo":
         return WAIT if step.starts_guest else DEBT
@@ -65,17 +65,17 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
         return
 
     async def body(tx: Tx) -> tuple[list[Row], dict[str, HostState], dict[str, str], float]:
-        found = sorted(await tx.all(_OPEN_ON_HOSTS), key=lambda row: (row["operation_id"], row["ordinal"]))
-        states = await judge_all(tx, engine.settings.default.service_down_time) if found else {}
+        open_steps = sorted(await tx.all(_OPEN_ON_HOSTS), key=lambda row: (row["operation_id"], row["ordinal"]))
+        states = await judge_all(tx, engine.settings.default.service_down_time) if open_steps else {}
         owners: dict[str, str] = {}
-        for row in found:
+        for row in open_steps:
             if row["heir_of"]:
                 owner = await tx.one(_KIND, id=row["heir_of"])
                 owners[row["heir_of"]] = owner["kind"] if owner else row["kind"]
-        return found, states, owners, await tx.now() if found else 0.0
+        return open_steps, states, owners, await tx.now() if open_steps else 0.0
 
-    found, states, owners, now = await journal.read(body)
-    for row in found:
+    open_steps, states, owners, now = await journal.read(body)
+    for row in open_steps:
         state = states.get(row["place"]) or HostState(row["place"], "unknown", f"{row['place']} is not known here")
         step = engine.operation(owners.get(row["heir_of"], row["kind"])).step(row["name"])
         await _look(engine, journal, row, step, state, now)

@@ -85,8 +85,8 @@ async def take_control(engine: Engine, journal: Store, operation_id: str, *, ear
 
 async def open_for_host(tx: Tx, beat: Beat) -> list[tuple[str, int]]:
     """The steps this host should be doing and is not: new ones, and those whose order or agent got lost."""
-    found = await tx.all(_FOR_HOST, host=beat.host)
-    wanted = [(row["operation_id"], row["ordinal"]) for row in found]
+    open_steps = await tx.all(_FOR_HOST, host=beat.host)
+    wanted = [(row["operation_id"], row["ordinal"]) for row in open_steps]
     return [(operation, ordinal) for operation, ordinal in wanted if f"{operation}/{ordinal}" not in beat.has]
 
 

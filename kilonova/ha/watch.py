@@ -82,9 +82,8 @@ class Watch:
     def _log_held(self, seen: HostObservation) -> None:
         """Log a decision to hold once, and again when its reason changes."""
         held = {name: one for name, one in seen.silent.items() if one.decision and one.decision.outcome == HELD}
-        reasons = {
-            name: (seen.sight.disarmed is not None, len(seen.sight.blind), one.state.word) for name, one in held.items()
-        }
+        sight = seen.sight
+        reasons = {name: (sight.disarmed is not None, len(sight.blind), one.state.status) for name, one in held.items()}
         for name, one in held.items():
             if self._said.get(name) != repr(reasons[name]) and one.decision is not None:
                 logger.warning("host not evacuated: host=%s reason=%r", name, one.decision.sentence)
@@ -256,7 +255,7 @@ class Watch:
     async def _is_dead(self, cell: str, host: str) -> bool:
         async def body(tx: Tx) -> bool:
             state = await judge_host(tx, host, self.engine.settings.default.service_down_time)
-            return state is not None and state.word == "down"
+            return state is not None and state.status == "down"
 
         return await self.engine.world.db.cell(cell).read(body)
 

@@ -176,7 +176,7 @@ def _shown(one: Silent) -> JsonObject:
     told = {"decision": one.decision.outcome, "why": one.decision.sentence}
     evidence = {
         "servers": one.use.servers,
-        "state": one.state.word,
+        "state": one.state.status,
         "evidence": one.state.sentence,
         "silent_seconds": round(one.state.silent),
     }

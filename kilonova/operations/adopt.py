@@ -83,8 +83,8 @@ async def select_host(ctx: AdoptContext) -> None:
 async def adopt_copy(ctx: AdoptContext) -> None:
     facts, server, was = ctx.facts, ctx.server_id or "", (ctx.row.runner_host, ctx.row.runner_copy or 0)
     host, copy = facts.destination, facts.copy
-    word = f"adopted on the word of {ctx.cause.user_id} ({ctx.cause.request_id})"
-    give_runner(ctx, host, copy, f"{word}; {facts.proof}")
+    text = f"adopted on the word of {ctx.cause.user_id} ({ctx.cause.request_id})"
+    give_runner(ctx, host, copy, f"{text}; {facts.proof}")
     ctx.set_server(host=host, copy=copy)
     if facts.source != host:
         ctx.set_server(claimed=facts.claimed)
@@ -151,8 +151,8 @@ class Adopt(Operation[MoveFacts, AdoptParams]):
         if not row["whole"]:
             raise Refused("not_whole", f"server {server}: {on_host} has no complete disk; remove it instead")
         facts.was = ACTIVE if row["power"] == "on" else STOPPED
-        word = {"action": "adopt", "action_by": subject.cause.user_id, "action_at": now}
-        await rows.change(tx, cell.quarantine, word, **keys)
+        action = {"action": "adopt", "action_by": subject.cause.user_id, "action_at": now}
+        await rows.change(tx, cell.quarantine, action, **keys)
 
     def settle(self, ctx: AdoptContext) -> None:
         state = ctx.facts.was
@@ -163,8 +163,8 @@ class Adopt(Operation[MoveFacts, AdoptParams]):
 
         async def change(tx: Tx, now: float) -> None:
             keys = {"host": facts.destination, "server_id": ctx.server_id, "copy": facts.copy}
-            word = {"action": None, "action_by": None, "action_at": None}
-            await rows.change(tx, cell.quarantine, word, **keys)
+            action = {"action": None, "action_by": None, "action_at": None}
+            await rows.change(tx, cell.quarantine, action, **keys)
 
         ctx.in_transaction(change)
 

@@ -121,7 +121,7 @@ class ConfirmResize(Operation[ResizeFacts, Params]):
     def check(self, subject: Subject[Params]) -> ResizeFacts:
         facts, server, host = finished_migration(subject), subject.server, subject.host
         assert server is not None and host is not None, "a server that was moved has a host"
-        is_down = host.word == "down"
+        is_down = host.status == "down"
         # Both copies are on one host that was declared dead: nothing that could be used is given up, and the server has
         # to be confirmed before it can be evacuated.
         facts.dead_together = is_down and host.declared and facts.source == facts.destination

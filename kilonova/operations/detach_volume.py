@@ -31,13 +31,13 @@ class DetachVolume(Operation[VolumeFacts, VolumeParams]):
     def check(self, subject: Subject[VolumeParams]) -> VolumeFacts:
         server, volume_id = subject.server, subject.params.volume_id
         assert server is not None
-        found = [one for one in server_volumes(server.volume_info) if one.volume_id == volume_id]
-        if not found:
+        matches = [one for one in server_volumes(server.volume_info) if one.volume_id == volume_id]
+        if not matches:
             raise Refused("not_found", f"Instance {server.id} is not attached to volume {volume_id}.")
-        if found[0].is_root:
+        if matches[0].is_root:
             raise Refused("root_volume", f"Volume {volume_id} is the root disk of {server.id}; it cannot be detached.")
         here = msgspec.structs.asdict(its_copy(subject))
-        return VolumeFacts(**here, volume_id=volume_id, attachment=found[0].attachment_id)
+        return VolumeFacts(**here, volume_id=volume_id, attachment=matches[0].attachment_id)
 
     steps = [
         Step(

@@ -163,7 +163,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         assert server is not None
         if server.host is None or host is None or server.copy is None:
             raise Refused("no_host", f"Instance {server.id} has no host to be evacuated from")
-        if host.word == "unknown":
+        if host.status == "unknown":
             raise Refused("host_unknown", host.sentence)
         if host.is_up:
             raise Refused("host_still_up", f"Compute service of {server.host} is still in use: {host.sentence}")
@@ -182,7 +182,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
             ends=_target_state(server.vm_state, stopped=subject.params.stopped),
             shared=None if server.details.volume_backed else subject.params.shared,
             declared=[server.host],
-            down=[state.name for state in (host, subject.source) if state is not None and state.word == "down"],
+            down=[state.name for state in (host, subject.source) if state is not None and state.status == "down"],
             proof=proof,
             child=subject.params.child,
             ports=server.has_ports,
@@ -195,8 +195,8 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         if live is None or server is None or live["kind"] != self.name:
             return False
         running = op_from(live)
-        asked, wanted = subject.params.host, running.params(self).host
-        return running.facts(self).source == server.host and asked in (None, wanted)
+        requested, wanted = subject.params.host, running.params(self).host
+        return running.facts(self).source == server.host and requested in (None, wanted)
 
     async def accepted(self, tx: Tx, op: Op, facts: EvacuateFacts, subject: Subject[MoveParams], now: float) -> None:
         """The record of the move; and whatever the source still sends is of an epoch that has passed."""
@@ -212,8 +212,8 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         server, host = subject.server, subject.host
         assert server is not None and host is not None
         disks = evacuated_disks(server, is_shared=facts.shares_storage)
-        told = outlook_of_move(subject, facts, facts.ends, disks, server.flavor_document)
-        return {**told, "proof": facts.proof, "proven_by": host.proven_by}
+        outlook = outlook_of_move(subject, facts, facts.ends, disks, server.flavor_document)
+        return {**outlook, "proof": facts.proof, "proven_by": host.proven_by}
 
     def settle(self, ctx: EvacuateContext) -> None:
         facts = ctx.facts

@@ -97,8 +97,8 @@ async def check_image(ctx: RebuildContext) -> None:
 
 def _refusal(decision: Decision, facts: RebuildFacts) -> str:
     reasons = "; ".join(f"{verdict.filter}: {verdict.sentence}" for verdict in decision.verdicts)
-    told = f"No valid host was found. Image {facts.image} on {facts.destination}: {reasons or 'unknown host'}"
-    return f"{told}; use {' or '.join(decision.changes)}" if decision.changes else told
+    text = f"No valid host was found. Image {facts.image} on {facts.destination}: {reasons or 'unknown host'}"
+    return f"{text}; use {' or '.join(decision.changes)}" if decision.changes else text
 
 
 def plan_copy(ctx: RebuildContext, result: StepResult) -> None:

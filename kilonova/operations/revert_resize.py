@@ -116,8 +116,8 @@ class RevertResize(Operation[RevertFacts, Params]):
         if facts.source_gone:
             text = f"Instance {server.id} cannot be reverted: its old copy is gone"
             raise Refused("source_gone", f"{text}; confirm the migration, or delete the instance")
-        facts.destination_down = host is not None and host.word == "down"
-        if source is not None and source.word == "down" and not facts.destination_down:
+        facts.destination_down = host is not None and host.status == "down"
+        if source is not None and source.status == "down" and not facts.destination_down:
             text = f"The former host of instance {server.id} does not answer"
             raise Refused("host_down", f"{text}; confirm the migration, or revert it when the host is back")
         return facts

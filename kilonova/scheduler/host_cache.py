@@ -142,8 +142,8 @@ class HostCache:
             seen = await observation(tx, now, self._down_after)
             for row in await tx.all(_UNUSUAL, silent_since=now - self._down_after):
                 state = judge(facts_of(row), seen, now, self._down_after)
-                if state.word != UP:
-                    reading.odd[row["name"]] = Odd(state.word, state.sentence)
+                if state.status != UP:
+                    reading.odd[row["name"]] = Odd(state.status, state.sentence)
                 if row["failed_builds"]:
                     reading.failed[row["name"]] = row["failed_builds"]
             reading.reported = await self._news(tx, cell)

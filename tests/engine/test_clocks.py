@@ -25,13 +25,13 @@ def test_an_observer_ahead_of_now_may_be_dead_and_proves_no_silence() -> None:
     dead, living = Observation(since=now + 100, until=now + 3600), Observation(since=now - 5, until=now)
     host = HostFacts(name="host1", last_seen=now - 70)
     assert longest([dead, living], now, DOWN_AFTER) == living
-    assert judge(host, longest([dead], now, DOWN_AFTER), now, DOWN_AFTER).word == "unknown"
-    assert judge(host, longest([dead, living], now, DOWN_AFTER), now, DOWN_AFTER).word == "unknown"
+    assert judge(host, longest([dead], now, DOWN_AFTER), now, DOWN_AFTER).status == "unknown"
+    assert judge(host, longest([dead, living], now, DOWN_AFTER), now, DOWN_AFTER).status == "unknown"
 
 
 def test_a_host_seen_in_the_future_was_seen_now() -> None:
     state = judge(HostFacts(name="host1", last_seen=200.0), None, 100.0, DOWN_AFTER)
-    assert (state.word, state.silent) == ("up", 0.0)
+    assert (state.status, state.silent) == ("up", 0.0)
 
 
 @pytest.mark.parametrize(("ahead", "lives"), [(-1.0, False), (10.0, True), (61.0, False), (3600.0, False)])

@@ -20,7 +20,7 @@ def states(cloud: Any) -> dict[str, str]:
     async def look(stores: Any) -> dict[str, str]:
         down_after = cloud.shape.settings.default.service_down_time
         found = await stores.cell("cell1").read(lambda tx: judge_all(tx, down_after))
-        return {name: state.word for name, state in found.items()}
+        return {name: state.status for name, state in found.items()}
 
     return cloud.alone(look, "the hosts", faulty=False)  # type: ignore[no-any-return]
 

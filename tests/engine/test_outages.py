@@ -16,7 +16,7 @@ DOWN = 60.0  # service_down_time
 
 def states(cloud):
     async def body(tx):
-        return {name: state.word for name, state in (await judge_all(tx, DOWN)).items()}
+        return {name: state.status for name, state in (await judge_all(tx, DOWN)).items()}
 
     return cloud.do(lambda engine: engine.world.db.cell("cell1").read(body))
 

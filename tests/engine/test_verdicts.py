@@ -90,7 +90,7 @@ def test_a_host_that_owes_has_to_register_again(run: Any) -> None:
         await owe_removal(tx, "host2", "s", 2, "o", 0.0)
         row = await rows.fetch(tx, cell.hosts, name="host2")
         assert row is not None and row["epoch"] == 8
-        assert judge(facts_of(row), None, row["last_seen"], 60.0).word == "returning"
+        assert judge(facts_of(row), None, row["last_seen"], 60.0).status == "returning"
 
     run(body)
 

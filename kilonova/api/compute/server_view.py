@@ -286,4 +286,4 @@ def host_status(record: ServerRecord, hosts: Mapping[str, HostState]) -> str:
     if state is None:
         return ""
     words = {"up": "UP", "returning": "UP", "disabled": "MAINTENANCE", "draining": "MAINTENANCE", "unknown": "UNKNOWN"}
-    return words.get(state.word, "DOWN" if state.declared else "UNKNOWN")
+    return words.get(state.status, "DOWN" if state.declared else "UNKNOWN")

@@ -162,7 +162,7 @@ def _view(cell_name: str, row: Row, state: HostState, owed: int, quarantined: in
         "name": row["name"],
         "id": row["id"],
         "cell": cell_name,
-        "state": state.word,
+        "state": state.status,
         "sentence": state.sentence,
         "proven_by": state.proven_by,
         "forced_down": bool(row["forced_down"]),

@@ -18,10 +18,10 @@ File = Mapping[str, str]  # path, contents
 async def find_key(requester: Requester, name: str) -> PublicKey:
     """Return the caller's key as it is now: the server keeps it, even if the key pair is deleted."""
     try:
-        found = await requester.services.keypairs.find(requester.caller.user_id, name)
+        keypair = await requester.services.keypairs.find(requester.caller.user_id, name)
     except Refused:
         raise Refused(400, "Invalid key_name provided.") from None
-    return PublicKey(found.name, found.public_key, found.type)
+    return PublicKey(keypair.name, keypair.public_key, keypair.type)
 
 
 def check_user_data(text: str) -> None:

@@ -44,5 +44,5 @@ async def flavor_before(engine: Engine, ask: Ask, mapping: Row) -> Flavor | None
         return move, None if move is None else await judge_host(tx, move["dest_host"], down_after)
 
     move, destination = await engine.world.db.cell(mapping["cell"]).read(body, few=True)
-    is_dead = destination is not None and destination.word == "down"
+    is_dead = destination is not None and destination.status == "down"
     return None if move is None or is_dead else flavor_from(move["old_flavor"])

@@ -179,8 +179,8 @@ async def how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, hel
     count = await room(tx, project, each, wanted.most, user=user, defaults=defaults, held=held, locks=locks)
     if count >= wanted.least:
         return count
-    asked = {resource: amount * wanted.least for resource, amount in each.items()}
-    over = await exceeded(tx, project, asked, user=user, defaults=defaults, held=held)
+    requested = {resource: amount * wanted.least for resource, amount in each.items()}
+    over = await exceeded(tx, project, requested, user=user, defaults=defaults, held=held)
     raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
 
@@ -190,8 +190,8 @@ async def _join_group(engine: Engine, tx: Tx, group: str, servers: list[str], ca
 
 async def most_members(engine: Engine, tx: Tx, cause: Cause) -> int:
     """Return how many members of a server group one user may have."""
-    found = await given(tx, cause.project_id, default_limits(engine.settings.quota))
-    return found.of_user(cause.user_id, "server_group_members")
+    limits = await given(tx, cause.project_id, default_limits(engine.settings.quota))
+    return limits.of_user(cause.user_id, "server_group_members")
 
 
 async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, now: float) -> None:

@@ -35,8 +35,8 @@ FIRST_TURN = 1
 async def select_hosts(ctx: ManyContext) -> None:
     assert ctx.scheduler is not None
     cells = ctx.world.db.destinations()
-    asked = request_for(ctx, ctx.params.flavor, {}, ctx.params.host, await group_of(ctx))
-    requests = [msgspec.structs.replace(asked, server=one.server_id) for one in ctx.params.servers]
+    request = request_for(ctx, ctx.params.flavor, {}, ctx.params.host, await group_of(ctx))
+    requests = [msgspec.structs.replace(request, server=one.server_id) for one in ctx.params.servers]
     attempts = ctx.settings.scheduler.max_attempts
     asking = ctx.scheduler.place_many(requests, cells, alternates=attempts - 1, rehearsing=ctx.rehearsing)
     placings = await unless_away(ctx, asking)

@@ -61,10 +61,12 @@ async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> C
     operation: Operation[CreateFacts | ManyFacts, ServerSpec] = engine.operation(ask.kind)
     op = fresh(engine, ask, REHEARSAL, turn=1)
     planned = await plan_only(engine, engine.world.db.control, operation, op, None)
-    found = _candidates(planned.facts, [one.server_id for one in asks])
+    candidates = _candidates(planned.facts, [one.server_id for one in asks])
     return CreateRehearsal(
         operation="create",
-        servers=[planned_server(new.name, new.flavor, told) for new, told in zip(news, found, strict=True)],
+        servers=[
+            planned_server(new.name, new.flavor, candidate) for new, candidate in zip(news, candidates, strict=True)
+        ],
         ports=news[0].networks,
         volumes=news[0].volumes,
         steps=_steps(engine, operation),

@@ -153,10 +153,10 @@ def _check_counts(request: ServerRequest) -> None:
 
 async def _find_flavor(requester: Requester, request: ServerRequest) -> Flavor:
     try:
-        found = await requester.services.flavors.find(request.flavor, caller=requester.caller)
+        flavor = await requester.services.flavors.find(request.flavor, caller=requester.caller)
     except Refused as why:
         raise Refused(400, why.message) from None
-    return found.shape()
+    return flavor.shape()
 
 
 async def _find_image(requester: Requester, request: ServerRequest) -> Image | None:

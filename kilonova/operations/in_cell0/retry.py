@@ -29,10 +29,10 @@ async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
 
 async def whole_request(engine: Engine, ask: Ask) -> Ask:
     """Add what was asked for then. Raises `Refused` where that cannot be read, or is above the quota by now."""
-    found = await asked_before(engine, ask.server_id)
-    spec = msgspec.json.decode(found["spec"], type=ServerSpec)
+    request = await asked_before(engine, ask.server_id)
+    spec = msgspec.json.decode(request["spec"], type=ServerSpec)
     try:
-        secrets = {**engine.seal.read(found["sealed"] or ""), **ask.secrets}
+        secrets = {**engine.seal.read(request["sealed"] or ""), **ask.secrets}
     except Failed as why:
         text = f"Instance {ask.server_id} cannot be rebuilt: {why.message}; create a new server"
         raise Refused("secrets_unreadable", text) from None

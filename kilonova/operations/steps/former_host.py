@@ -57,7 +57,7 @@ def require_dead(state: HostState, server: str, down: Sequence[str], accepts_unf
     text = f"server {server}: it is back on {state.name}, where it was before; {state.sentence}"
     # A request that was made while this host was down, too, is a word about both hosts that the server has.
     is_proven = state.proven_by != SILENCE or state.name in down
-    if state.word != "down" or not is_proven:
+    if state.status != "down" or not is_proven:
         raise Failed("former_host_down", f"{text}; evacuate it from there", final=True)
     try:
         require_proof(state, accepts_unfenced)

@@ -64,14 +64,14 @@ async def note_drained(tx: Tx, facts: HostsFacts, names: Sequence[str]) -> None:
 
 async def records_of(ctx: HostsContext) -> list[Row]:
     async def body(tx: Tx) -> list[Row]:
-        found = [await rows.fetch(tx, cell.hosts, name=name) for name in ctx.params.names]
-        return [row for row in found if row is not None]
+        records = [await rows.fetch(tx, cell.hosts, name=name) for name in ctx.params.names]
+        return [row for row in records if row is not None]
 
     return await ctx.journal.read(body)
 
 
-async def _close_providers(ctx: HostsContext, found: list[Row]) -> None:
-    for row in found:
+async def _close_providers(ctx: HostsContext, records: list[Row]) -> None:
+    for row in records:
         await set_accepting(ctx.world.db.placement, row["provider_id"], False)
 
 

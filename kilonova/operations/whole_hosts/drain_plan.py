@@ -45,25 +45,25 @@ async def plan_drain(ground: Ground, names: Sequence[str], by: str) -> HostPlan:
     """`by`: one of domain.whole_hosts.DRAIN_BY."""
     if by == STOP:
         return await _plan_stops(ground, names)
-    found = await read_servers(ground, names, Relocate(), MoveParams(child=True))
-    seated = await seat_all(ground, found.servers, excluded=dict.fromkeys(names, "it is drained"))
-    await _add_waiting(ground, names, found)
+    report = await read_servers(ground, names, Relocate(), MoveParams(child=True))
+    seated = await seat_all(ground, report.servers, excluded=dict.fromkeys(names, "it is drained"))
+    await _add_waiting(ground, names, report)
     for one in await arriving(ground, names):
-        found.refused.setdefault(one, NOT_THERE)
-    return whole_plan("drain_host", ground, found, names, seated.moves(found, "relocate"), seated)
+        report.refused.setdefault(one, NOT_THERE)
+    return whole_plan("drain_host", ground, report, names, seated.moves(report, "relocate"), seated)
 
 
 async def _plan_stops(ground: Ground, names: Sequence[str]) -> HostPlan:
     """Plan to stop the running servers where they are."""
-    found = await read_servers(ground, names, Stop(), Params())
+    report = await read_servers(ground, names, Stop(), Params())
     running, spared = list[Server](), dict[str, str]()
-    for server in found.servers:
+    for server in report.servers:
         rank, why = choice_of(server)
         if rank is None:
             spared[server.id] = why
         elif _runs(server) or server.vm_state == ACTIVE:
             running.append(server)
-    found.refused = {id_: why for id_, why in found.refused.items() if _runs(found.all[id_])}
+    report.refused = {id_: why for id_, why in report.refused.items() if _runs(report.all[id_])}
     moves = [
         PlannedMove(
             do="stop",
@@ -75,23 +75,23 @@ async def _plan_stops(ground: Ground, names: Sequence[str]) -> HostPlan:
         )
         for one in sorted(running, key=lambda one: (choice_of(one)[0] or 0, one.id))
     ]
-    return whole_plan("drain_host", ground, found, names, moves, Seated([], spared))
+    return whole_plan("drain_host", ground, report, names, moves, Seated([], spared))
 
 
 def _runs(server: Server) -> bool:
     return bool(server.power_state == POWER_RUNNING)
 
 
-async def _add_waiting(ground: Ground, names: Sequence[str], found: CellReport) -> None:
+async def _add_waiting(ground: Ground, names: Sequence[str], report: CellReport) -> None:
     """Refuse servers whose former copy is still on the hosts: only their owners decide which copy goes."""
 
     async def body(tx: Tx) -> Sequence[Row]:
         return await tx.all(_OPEN, hosts=[*names])
 
-    known = {server.id for server in found.servers} | found.refused.keys()
+    known = {server.id for server in report.servers} | report.refused.keys()
     for row in await ground.journal.read(body):
         if row["server_id"] not in known:
-            found.refused[row["server_id"]] = WAITS_FOR_OWNER
+            report.refused[row["server_id"]] = WAITS_FOR_OWNER
 
 
 async def arriving(ground: Ground, names: Sequence[str]) -> list[str]:

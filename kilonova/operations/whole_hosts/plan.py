@@ -92,29 +92,29 @@ class Seated:
     seats: list[ServerPlacement]
     spared: dict[str, str]
 
-    def moves(self, found: CellReport, do: str) -> list[PlannedMove]:
-        by_id = {server.id: server for server in found.servers}
+    def moves(self, report: CellReport, do: str) -> list[PlannedMove]:
+        by_id = {server.id: server for server in report.servers}
         going = [seat for seat in self.seats if _may_move(seat)]
-        return [_move(seat, by_id[seat.request.server], found.storage, do) for seat in going]
+        return [_move(seat, by_id[seat.request.server], report.storage, do) for seat in going]
 
-    def misfits(self, found: CellReport) -> dict[str, Misfit]:
-        by_id = {server.id: server for server in found.servers}
+    def misfits(self, report: CellReport) -> dict[str, Misfit]:
+        by_id = {server.id: server for server in report.servers}
         staying = [seat for seat in self.seats if not _may_move(seat)]
         return {seat.request.server: _misfit(seat, by_id[seat.request.server]) for seat in staying}
 
 
 async def plan_evacuation(ground: Ground, names: Sequence[str], accepts_unfenced: bool | None) -> HostPlan:
     child = MoveParams(child=True, accept_unfenced=accepts_unfenced)
-    found = await read_servers(ground, names, Evacuate(), child)
+    report = await read_servers(ground, names, Evacuate(), child)
     excluded = dict.fromkeys(names, "it is evacuated")
-    seated = await seat_all(ground, found.servers, excluded=excluded, rescue=True)
-    return whole_plan("evacuate_host", ground, found, names, seated.moves(found, "evacuate"), seated)
+    seated = await seat_all(ground, report.servers, excluded=excluded, rescue=True)
+    return whole_plan("evacuate_host", ground, report, names, seated.moves(report, "evacuate"), seated)
 
 
 def whole_plan(
     operation: str,
     ground: Ground,
-    found: CellReport,
+    report: CellReport,
     names: Sequence[str],
     moves: Sequence[PlannedMove],
     seated: Seated,
@@ -123,10 +123,10 @@ def whole_plan(
     each, rate = options.move_seconds, options.move_mb_per_second * 1e6
     return HostPlan(
         operation=operation,
-        hosts={name: _proof(found.states[name]) for name in names},
+        hosts={name: _proof(report.states[name]) for name in names},
         moves=[*moves],
-        misfits=seated.misfits(found),
-        refused=found.refused,
+        misfits=seated.misfits(report),
+        refused=report.refused,
         spared=seated.spared,
         bytes=sum(move.bytes for move in moves),
         seconds=estimate(moves, at_once=options.evacuations_per_destination, each=each, bytes_per_second=rate),
@@ -146,7 +146,7 @@ async def seat_all(
     `opened`: hosts that are closed now, and will be open."""
     ranks: dict[str, int] = {}
     spared: dict[str, str] = {}
-    asked: list[ResourceRequest] = []
+    requests: list[ResourceRequest] = []
     groups: dict[tuple[str, str], GroupRule | None] = {}
     for server in there:
         rank, why = choice_of(server)
@@ -158,9 +158,9 @@ async def seat_all(
         group = await _group(ground.control, groups, details, server.host_name if rescue else "")
         request = _request(server, details, ground.journal.name, excluded, group, rescue=rescue)
         home = (homes or {}).get(server.id)
-        asked.append(msgspec.structs.replace(request, wanted_host=home) if home else request)
+        requests.append(msgspec.structs.replace(request, wanted_host=home) if home else request)
     at_once = ground.settings.conductor.evacuations_per_destination
-    seats = await ground.scheduler.plan(asked, [ground.journal.name], ranks, at_once=at_once, opened=opened)
+    seats = await ground.scheduler.plan(requests, [ground.journal.name], ranks, at_once=at_once, opened=opened)
     return Seated(seats, spared)
 
 
@@ -178,15 +178,15 @@ async def read_servers(
     async def body(tx: Tx) -> CellReport:
         states = await judge_all(tx, ground.settings.default.service_down_time)
         storage = {row["name"]: row["storage"] for row in await tx.all(_STORAGE)}
-        found = CellReport(states, storage)
+        report = CellReport(states, storage)
         there = await _servers(tx, names, only)
-        found.all = {server.id: server for server in there}
+        report.all = {server.id: server for server in there}
         live = await _live(tx, there)
         for server in there:
             running = live.get(server.operation_id or "")
             subject = Subject(server, states.get(server.host_name), None, None, running, params, ground.cause)
             if running is not None and running["parent_id"] == ground.operation_id != "":
-                found.servers.append(server)  # a child of an earlier plan: it goes on
+                report.servers.append(server)  # a child of an earlier plan: it goes on
                 continue
             try:
                 if running is not None and child.joins(subject):
@@ -194,18 +194,18 @@ async def read_servers(
                 await admitted(tx, child, subject)
             except Refused as why:
                 if (why.code == "busy" and not child.supersedes) or _may_answer(why, subject.host):
-                    found.servers.append(server)
+                    report.servers.append(server)
                 else:
-                    found.refused[server.id] = why.message
+                    report.refused[server.id] = why.message
             else:
-                found.servers.append(server)
-        return found
+                report.servers.append(server)
+        return report
 
     return await ground.journal.read(body)
 
 
 def _may_answer(why: Refused, host: HostState | None) -> bool:
-    return why.code in UNHEARD and host is not None and host.word == "unknown"
+    return why.code in UNHEARD and host is not None and host.status == "unknown"
 
 
 async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> list[Server]:
@@ -219,10 +219,10 @@ async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> 
 
 async def _live(tx: Tx, there: Sequence[Server]) -> dict[str, Row]:
     ids = [server.operation_id for server in there if server.operation_id is not None]
-    found: dict[str, Row] = {}
+    live: dict[str, Row] = {}
     for first in range(0, len(ids), CHUNK):
-        found |= {row["id"]: row for row in await tx.all(_LIVE, ids=ids[first : first + CHUNK])}
-    return found
+        live |= {row["id"]: row for row in await tx.all(_LIVE, ids=ids[first : first + CHUNK])}
+    return live
 
 
 async def _group(

@@ -81,15 +81,15 @@ async def ask_for_hosts(
 ) -> dict[str, Accepted]:
     """Every server of hosts, in one operation per cell. All hosts are looked at before the first is accepted, unless
     what was begun before is the answer: then it does not matter what they are like by now."""
-    found = await by_cell(engine, hosts)
-    for journal, names in found:
+    cells = await by_cell(engine, hosts)
+    for journal, names in cells:
 
         async def body(tx: Tx, names: list[str] = names) -> None:
             if not await _is_known(tx, kind, names, cause, key):
                 await CHECKS[kind](engine, tx, names, _params(names, bulk))
 
         await journal.read(body)
-    return {journal.name: await _ask(engine, journal, kind, names, cause, key, bulk) for journal, names in found}
+    return {journal.name: await _ask(engine, journal, kind, names, cause, key, bulk) for journal, names in cells}
 
 
 async def _ask(
@@ -151,7 +151,7 @@ async def _is_known(tx: Tx, kind: str, names: Sequence[str], cause: Cause, key: 
 async def known_for_hosts(engine: Engine, cause: Cause, key: IdempotencyKey | None) -> dict[str, Accepted]:
     """Return the operations of an earlier request with this key, by cell; its hosts may be removed (law 10)."""
     ask = Ask(kind="", server_id="", cause=cause, key=key)
-    found: dict[str, Accepted] = {}
+    accepted: dict[str, Accepted] = {}
 
     async def body(tx: Tx) -> Accepted | None:
         return await known_key(tx, ask)
@@ -161,17 +161,17 @@ async def known_for_hosts(engine: Engine, cause: Cause, key: IdempotencyKey | No
             known = await journal.read(body)
         except Unreachable:
             continue
-        found |= {} if known is None else {journal.name: known}
-    return found
+        accepted |= {} if known is None else {journal.name: known}
+    return accepted
 
 
 async def by_cell(engine: Engine, hosts: Sequence[str]) -> list[tuple[Store, list[str]]]:
     """The hosts by their cells, in the order of names."""
-    found: dict[str, tuple[Store, list[str]]] = {}
+    cells: dict[str, tuple[Store, list[str]]] = {}
     for host in sorted(set(hosts)):
         journal, _ = await find_host(engine, host)
-        found.setdefault(journal.name, (journal, []))[1].append(host)
-    return [found[name] for name in sorted(found)]
+        cells.setdefault(journal.name, (journal, []))[1].append(host)
+    return [cells[name] for name in sorted(cells)]
 
 
 async def accept_for_hosts(
@@ -209,8 +209,8 @@ async def require_dead(engine: Engine, tx: Tx, host: str) -> HostState:
     state = await judge_host(tx, host, engine.settings.default.service_down_time)
     if state is None:
         raise Refused("no_such_host", f"Compute host {host} could not be found.")
-    if state.word != "down":
-        code = "host_unknown" if state.word == "unknown" else "host_still_up"
+    if state.status != "down":
+        code = "host_unknown" if state.status == "unknown" else "host_still_up"
         raise Refused(code, f"host {host} is not down: {state.sentence}")
     return state
 

@@ -61,13 +61,13 @@ _STOPPED_HERE = Sql(
 async def plan_return(ground: Ground, names: Sequence[str], opened: Sequence[str] = ()) -> HostPlan:
     """`opened`: those of the hosts that are closed now, and will be open."""
     homes, others = await _leavers(ground, names)
-    found = await read_servers(ground, names, Relocate(), MoveParams(child=True), only=sorted(homes))
+    report = await read_servers(ground, names, Relocate(), MoveParams(child=True), only=sorted(homes))
     seated = await seat_all(
-        ground, [one for one in found.servers if one.id in homes], excluded={}, homes=homes, opened=opened
+        ground, [one for one in report.servers if one.id in homes], excluded={}, homes=homes, opened=opened
     )
-    found.refused |= others
-    starts = await _starts(ground, names, found)
-    return whole_plan(KIND, ground, found, names, [*starts, *seated.moves(found, "relocate")], seated)
+    report.refused |= others
+    starts = await _starts(ground, names, report)
+    return whole_plan(KIND, ground, report, names, [*starts, *seated.moves(report, "relocate")], seated)
 
 
 async def _leavers(ground: Ground, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -110,7 +110,7 @@ def _why_not(move: Row, server: Row | None, names: Sequence[str]) -> str:
     return ""
 
 
-async def _starts(ground: Ground, names: Sequence[str], found: CellReport) -> list[PlannedMove]:
+async def _starts(ground: Ground, names: Sequence[str], report: CellReport) -> list[PlannedMove]:
     """Plan to start servers that a drain stopped there and that were not changed since."""
 
     async def body(tx: Tx) -> list[str]:
@@ -118,7 +118,7 @@ async def _starts(ground: Ground, names: Sequence[str], found: CellReport) -> li
 
     ids = sorted(await ground.journal.read(body))
     stopped = await read_servers(ground, names, Start(), Params(), only=ids)
-    found.refused |= stopped.refused
+    report.refused |= stopped.refused
     return [_start(server) for server in _by_rank(stopped.servers)]
 
 

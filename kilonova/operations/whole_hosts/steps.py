@@ -129,7 +129,7 @@ def _ready(
     ended."""
     planned = {move.server: move.to for move in moves}
     running = Counter(planned.get(child["server_id"], "") for child in begun.values() if child["live"])
-    found = []
+    ready = []
     for move in left:
         waits = any(
             server in planned and server not in refused and (server not in begun or begun[server]["live"])
@@ -138,8 +138,8 @@ def _ready(
         if waits or (move.to and running[move.to] >= limit):
             continue
         running[move.to] += 1
-        found.append(move)
-    return found
+        ready.append(move)
+    return ready
 
 
 async def _begin(
@@ -177,7 +177,7 @@ async def _may_answer(ctx: HostsContext, host: str) -> bool:
         return await judge_host(tx, host, ctx.settings.default.service_down_time)
 
     state = await ctx.journal.read(body)
-    return state is not None and state.word != "down" and await age_of(ctx) < ctx.settings.scheduler.unknown_wait
+    return state is not None and state.status != "down" and await age_of(ctx) < ctx.settings.scheduler.unknown_wait
 
 
 async def await_begun(ctx: HostsContext) -> None:
@@ -242,13 +242,13 @@ async def _elsewhere(ctx: HostsContext, plan: HostPlan, children: Sequence[Row])
         return {child["id"]: await tx.one(_CHOSEN, child=child["id"], names=[*SELECTION]) for child in others}
 
     chosen = await ctx.journal.read(body) if others else {}
-    found = {}
+    missed = {}
     for child in others:
         row = chosen[child["id"]]
         decision = as_object(json_object(row["result"]).get("decision")) if row is not None else {}
         why = as_text(decision.get("missed")) or f"{planned[child['server_id']]} was planned and did not take it"
-        found[child["server_id"]] = f"it went to {child['destination']}; {why}"
-    return found
+        missed[child["server_id"]] = f"it went to {child['destination']}; {why}"
+    return missed
 
 
 def note_plan(ctx: HostsContext, plan: HostPlan) -> None:

@@ -26,7 +26,7 @@ class LivingHosts:
         return [
             f"{name} is alive and counts as down: {state.sentence}"
             for name, state in states.items()
-            if name in beating and state.word == "down" and not state.declared
+            if name in beating and state.status == "down" and not state.declared
         ]
 
     def alive_since(self) -> dict[str, float]:

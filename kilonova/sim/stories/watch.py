@@ -227,10 +227,10 @@ class StoryWatch:
         now, down_after = self.cloud.clock.now(), self.cloud.shape.settings.default.service_down_time
         for row, seen in self._host_rows:
             state: HostState = judge(facts_of(row), longest(seen, now, down_after), now, down_after)
-            if self.hosts.get(row["name"]) != state.word:
-                self.hosts[row["name"]] = state.word
-                text = state.word if state.word not in ("down", "unknown") else f"{state.word}: {state.sentence}"
-                yield Event({"host": row["name"], "is": state.word}, row["name"], text)
+            if self.hosts.get(row["name"]) != state.status:
+                self.hosts[row["name"]] = state.status
+                text = state.status if state.status not in ("down", "unknown") else f"{state.status}: {state.sentence}"
+                yield Event({"host": row["name"], "is": state.status}, row["name"], text)
         recorded = {row["name"] for row, _ in self._host_rows}
         for name in [name for name in self.hosts if name not in recorded]:
             del self.hosts[name]

@@ -40,8 +40,8 @@ def test_a_dead_host_with_servers_is_acted_on() -> None:
 @pytest.mark.parametrize(
     ("given", "word", "text"),
     [
-        ({"host": changed(DEAD, word="unknown", sentence="it may be alive")}, HELD, "it may be alive"),
-        ({"host": changed(DEAD, word="up", sentence="h answered")}, HELD, "h answered"),
+        ({"host": changed(DEAD, status="unknown", sentence="it may be alive")}, HELD, "it may be alive"),
+        ({"host": changed(DEAD, status="up", sentence="h answered")}, HELD, "h answered"),
         ({"use": Use(1, is_draining=True)}, HELD, "it was drained for maintenance"),
         ({"use": Use(0)}, HELD, "no server is there"),
         ({"rules": HaOptions(automatic=False)}, ASKS, "automatic evacuation is off"),
@@ -50,7 +50,7 @@ def test_a_dead_host_with_servers_is_acted_on() -> None:
         ({"sight": changed(CLEAR, listened=119.0)}, WAITS, "has heard hosts for 119 s of the 120 s"),
         ({"sight": changed(CLEAR, blind=["cell2"])}, HELD, "the database of cell2 does not answer"),
         # which comes first
-        ({"host": changed(DEAD, word="unknown", sentence="alive?"), "rules": HaOptions()}, HELD, "alive?"),
+        ({"host": changed(DEAD, status="unknown", sentence="alive?"), "rules": HaOptions()}, HELD, "alive?"),
         ({"use": Use(0), "rules": HaOptions()}, HELD, "no server is there"),
         ({"rules": HaOptions(), "sight": changed(CLEAR, disarmed=WORD)}, ASKS, "automatic evacuation is off"),
     ],
@@ -114,7 +114,7 @@ LISTENED = Observation(since=101.0, until=161.0)
     ],
 )
 def test_silence_counts_only_while_others_were_heard(given: Any, seen: Observation | None, word: str) -> None:
-    assert judge(changed(HEARD, **given), seen, 161.0, 60.0).word == word
+    assert judge(changed(HEARD, **given), seen, 161.0, 60.0).status == word
 
 
 @pytest.mark.parametrize(("given", "proof"), [({"fenced": True}, "fence"), ({"forced_down": True}, "forced_down")])

@@ -30,7 +30,7 @@ def test_hosts_of_all_cells_with_their_state(databases: Run) -> None:
         await add_host(stores, "a", forced_down=1)
         await add_host(stores, "c", seen=100.0, address="192.0.2.7")
         found = await read_hosts(stores, 60.0)
-        assert [(host.name, host.cell, host.state.word) for host in found] == [
+        assert [(host.name, host.cell, host.state.status) for host in found] == [
             ("a", "cell1", "down"),
             ("b", "cell1", "disabled"),
             ("c", "cell1", "unknown"),  # nobody listened for so long
