@@ -1,4 +1,4 @@
-"""A step as its host gets it, and whether the host may have it."""
+"""The order of a step for its host, and whether the host may have it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kilonova.world import Store, Tx
 
 
 def may_run(server: Server | None, step: AnyStep, go: Go) -> bool:
-    """Law 3: permission to run is committed before the step that powers on is handed out."""
+    """Return whether permission to run is committed (law 3), as a step that powers on needs before it is handed out."""
     if not (step.starts_guest if go.way == "do" else step.undo_starts_guest):
         return True
     return server is not None and (server.runner_host, server.runner_copy) == (go.target.host, go.target.copy)
@@ -31,7 +31,7 @@ async def order_for(
     owner = await log.load(tx, go.owner) if go.owner else None
     facts: OperationFacts = (owner or op).facts(engine.operation((owner or op).kind))
     copy, host_facts = go.target.copy, for_host(facts)
-    told = server if step.with_guest else None
+    described = server if step.with_guest else None
     return StepOrder(
         journal=journal.name,
         operation=op.id,
@@ -43,7 +43,7 @@ async def order_for(
         turn=op.turn,
         copy=copy,
         facts=host_facts,
-        guest=None if told is None else guest_spec(told, copy, facts.flavor_of(copy)),
+        guest=None if described is None else guest_spec(described, copy, facts.flavor_of(copy)),
         guest_secrets=await _guest_secrets(engine, tx, op, server) if step.with_secrets and go.way == "do" else None,
         secrets=_tokens(engine, journal, op, step, go, server, host_facts),
     )

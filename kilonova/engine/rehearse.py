@@ -45,7 +45,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
-    """Raises `Refused` exactly when the real request would be refused."""
+    """Rehearse a request. Raise `Refused` exactly when the real request would be refused."""
 
     operation = engine.operation(ask.kind)
 
@@ -63,8 +63,8 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
     found = await plan_only(engine, journal, operation, op, subject.server)
     superseded = None if subject.live is None else subject.live["id"]
     outlook = operation.outlook(subject, found.facts)
-    told = {**document_of(found.facts), **found.documents}
-    return _told(operation, ask, told, supersedes=superseded, problem=found.problem, outlook=outlook)
+    facts = {**document_of(found.facts), **found.documents}
+    return _told(operation, ask, facts, supersedes=superseded, problem=found.problem, outlook=outlook)
 
 
 class Planned(msgspec.Struct, Generic[F], frozen=True):

@@ -104,7 +104,7 @@ async def create_many(
 
 
 async def known_creates(engine: Engine, key: IdempotencyKey, cause: Cause) -> list[tuple[str, Accepted]]:
-    """The servers that an earlier request with this key has asked for."""
+    """Return the servers that an earlier request with this key has created."""
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
         known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
