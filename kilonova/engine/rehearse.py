@@ -63,8 +63,8 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
     found = await plan_only(engine, journal, operation, op, subject.server)
     superseded = None if subject.live is None else subject.live["id"]
     outlook = operation.outlook(subject, found.facts)
-    facts = {**document_of(found.facts), **found.documents}
-    return _told(operation, ask, facts, supersedes=superseded, problem=found.problem, outlook=outlook)
+    findings = {**document_of(found.facts), **found.documents}
+    return _told(operation, ask, findings, supersedes=superseded, problem=found.problem, outlook=outlook)
 
 
 class Planned(msgspec.Struct, Generic[F], frozen=True):
