@@ -7,8 +7,9 @@ import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
+from kilonova.domain.json import as_text, json_object
 from kilonova.domain.params import ServerSpec
-from kilonova.domain.server import ARRIVING, LEAVING, from_json
+from kilonova.domain.server import ARRIVING, LEAVING
 from kilonova.engine.accept import (
     Accepted,
     Ask,
@@ -83,7 +84,7 @@ async def _owner(engine: Engine, mapped: str, ask: Ask) -> str:
 
     async def arriving(tx: Tx) -> str:
         row = await rows.fetch(tx, cell.servers, id=ask.server_id, hidden=ARRIVING)
-        return "" if row is None else from_json(row["runner_proof"], {}).get("left", "")
+        return "" if row is None else as_text(json_object(row["runner_proof"]).get("left"))
 
     async def is_there(tx: Tx) -> bool:
         return await rows.fetch(tx, cell.servers, id=ask.server_id, hidden=LEAVING) is not None

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from sqlalchemy import select
 
 from kilonova.domain.host import judge
-from kilonova.domain.server import from_json
+from kilonova.domain.json import as_text, json_object, texts
 from kilonova.engine.core import Engine
 from kilonova.placement.inventories import closed_providers
 from kilonova.schema.tables.cell import debts, hosts
@@ -74,8 +74,8 @@ class Reopening:
             return {}
         busy = {row["host"] for row in await tx.all(_OWING)}
         for row in await tx.all(_CLOSING, kinds=[*CLOSING]):
-            params = from_json(row["params"], {})
-            busy |= {params.get("host"), *params.get("hosts", ())}
+            params = json_object(row["params"])
+            busy |= {as_text(params.get("host")), *texts(params.get("hosts"))}
         return {
             row["name"]: (row["session"], row["epoch"], row["registration"]) for row in up if row["name"] not in busy
         }

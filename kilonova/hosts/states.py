@@ -14,7 +14,8 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import Failed, KilonovaError, Refused
-from kilonova.domain.server import from_json, to_json
+from kilonova.domain.json import json_object, texts
+from kilonova.domain.server import to_json
 from kilonova.engine.core import Engine
 from kilonova.engine.notifications import new_message_id, tell_service
 from kilonova.placement.inventories import set_accepting
@@ -161,7 +162,7 @@ async def _refuse_while_drained(tx: Tx, host: Row) -> None:
     if not host["draining"]:
         return
     for row in await rows.fetch_all(tx, operations, kind="drain_host", live=1):
-        if host["name"] in from_json(row["params"], {}).get("hosts", ()):
+        if host["name"] in texts(json_object(row["params"]).get("hosts")):
             raise Refused("busy", f"host {host['name']}: operation {row['id']} drains it; cancel that first")
 
 
