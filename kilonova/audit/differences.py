@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kilonova.domain.guest import CopyReport
-from kilonova.domain.server import ACTIVE, SOFT_DELETED, STOPPED, from_json
+from kilonova.domain.network import vifs_from
+from kilonova.domain.server import ACTIVE, SOFT_DELETED, STOPPED
 from kilonova.domain.volume import server_volumes
 from kilonova.world import Row
 
@@ -130,7 +131,7 @@ def _ports(records: AuditRecords) -> Iterator[Difference]:
             text = f"port {port['id']} of server {server_id} is bound to {host or 'no host'}, not to {server['host']}"
             yield Difference("port_elsewhere", server_id, host, text)
     for server in records.servers.values():
-        recorded = {vif["port_id"] for vif in from_json(server["network_info"], [])}
+        recorded = {vif.port_id for vif in vifs_from(server["network_info"])}
         for port_id in sorted(recorded - own.get(server["id"], set())):
             if server["id"] not in records.changed:
                 text = f"server {server['id']}: its record names port {port_id}, which is not its own"

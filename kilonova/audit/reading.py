@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from kilonova.audit.hardware import differences
 from kilonova.domain.errors import StoreError
+from kilonova.domain.json import as_text, json_object
 from kilonova.domain.owned import left_by, owned_by
-from kilonova.domain.server import from_json
 from kilonova.placement.books import Held, by_consumer, read_allocations
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
@@ -158,7 +158,7 @@ async def _read_cell(store: Store, reading: Reading) -> None:
 
 def _add_live(reading: Reading, live: Iterable[Row]) -> None:
     for row in live:
-        reading.busy |= {row["server_id"] or "", from_json(row["facts"], {}).get("migration") or ""}
+        reading.busy |= {row["server_id"] or "", as_text(json_object(row["facts"]).get("migration"))}
 
 
 def _add_findings(reading: Reading, findings: Sequence[Row]) -> None:

@@ -17,7 +17,7 @@ class Admission:
 
     @asynccontextmanager
     async def passed(self, weight: int, patience: float, who: str) -> AsyncIterator[None]:
-        """`weight` counts against the limit; a weight above the limit is admitted alone."""
+        """Run the body while `weight` counts against the limit; a weight above the limit is admitted alone."""
         weight = min(weight, self._limit)
         await self._enter(weight, patience, who)
         try:
@@ -42,7 +42,7 @@ class Admission:
             raise
 
     def _leave(self, weight: int, turn: asyncio.Future[None]) -> None:
-        """Somebody gave up; its turn may have come at that very moment."""
+        """Remove a waiter that gave up; it may have been admitted at that very moment."""
         if turn.done() and not turn.cancelled():
             self._free += weight
         turn.cancel()

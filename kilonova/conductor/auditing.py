@@ -1,4 +1,4 @@
-"""The audit that runs by itself: one conductor of all does it, keeps the report and says what it found."""
+"""The periodic audit: one of the conductors runs it, keeps the report and logs what it found."""
 
 from __future__ import annotations
 

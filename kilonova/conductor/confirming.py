@@ -53,7 +53,8 @@ async def confirm_forgotten(engine: Engine, journal: Store) -> None:
 
 
 async def _see(engine: Engine, journal: Store) -> None:
-    """The window of a move begins when a conductor sees it finished, so it is never shorter than it should be."""
+    """Note when this conductor saw the move finished. Its window begins then, so it is never shorter than
+    configured."""
 
     async def look(tx: Tx) -> Row | None:
         return await tx.one(_NEW)

@@ -53,7 +53,7 @@ _STANDING = Sql(  # not the whole row: what the host reports of its hypervisor i
     select(*hosts.c["session", "epoch", "returning", "forced_down", "fenced"]).where(hosts.c.name == bindparam("host"))
 )
 ORDERS_BYTES = MAX_BODY // 2  # at most, and one more order: user data and files make some of them long
-COPIES = 8  # so many to be judged cost about as much as all the rest of a registration
+COPIES = 8  # judging this many costs about as much as the rest of a registration
 
 
 @dataclass
@@ -69,7 +69,7 @@ class MessageHandlers:
         self.networks = HostNetworks(self.engine)
 
     async def serve(self) -> None:
-        """At one door per prefix; a cell of a new one may have been made."""
+        """Answer on each prefix; a cell with a new one may have been made."""
         db = self.engine.world.db
         for prefix in {"", *(db.bus_prefix(name) for name in db.cells())} - self.doors:
             self.doors.add(prefix)
@@ -89,8 +89,8 @@ class MessageHandlers:
         await bus.serve(in_cell(prefix, HOST_ALIVE), _answering(Alive, self.on_alive))
 
     async def on_register(self, message: Register) -> Registered:
-        """Some at a time. When a whole fleet starts at once, most would have given up before it is their turn, and
-        what is done for them then only delays those who ask again."""
+        """Register hosts, a few at a time. When a whole fleet starts at once, most would otherwise give up before it is
+        their turn, and the work for them would only delay those that ask again."""
         refused = refusal_of_other_cloud(self.engine, message)
         if refused:  # before it is heard: what it saw is another cloud's
             return Registered(epoch=0, refused=refused)
@@ -108,9 +108,9 @@ class MessageHandlers:
         return welcome
 
     async def on_beat(self, beat: Beat) -> Orders:
-        """Cheap unless there is work: thousands of hosts say this every few seconds."""
+        """Handle a heartbeat. It is cheap unless there is work: thousands of hosts send one every few seconds."""
         cloud = self.engine.world.db.cloud
-        if cloud and beat.cloud and beat.cloud != cloud:  # it is told why when it registers
+        if cloud and beat.cloud and beat.cloud != cloud:  # it gets the reason when it registers
             return Orders(register_again=True)
         try:
             journal = await self._journal(beat.host)
@@ -129,7 +129,7 @@ class MessageHandlers:
         return Orders(seen=news)
 
     async def on_alive(self, message: Alive) -> None:
-        """It counts as heard (law 9), and no more: what it asks for, its next heartbeat gets."""
+        """Count the host as heard (law 9), and no more: its next heartbeat gets the answer to what it asks for."""
         cloud = self.engine.world.db.cloud
         if cloud and message.cloud and message.cloud != cloud:
             return
@@ -137,7 +137,8 @@ class MessageHandlers:
             self.observer(await self._journal(message.host)).hear(message.host, message.session)
 
     async def _hear(self, host: str, cell: str, seen: dict[str, tuple[int, int]]) -> None:
-        """Raises `Halted` when the host saw a database in a later state than it is in (law 15)."""
+        """Record that the host was heard. Raise `Halted` when it saw a database in a later state than it is in (law
+        15)."""
         marks = self.engine.world.db.marks
         if marks is None:
             return
@@ -148,10 +149,10 @@ class MessageHandlers:
             raise Halted(self.engine.world.db.halted)
 
     def _news(self, cell: str, seen: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        """Return the marks that the host shall remember and does not yet."""
+        """Return the marks that the host is to remember and does not have yet."""
         marks = self.engine.world.db.marks
-        told = {} if marks is None else marks.sightings_for(cell)
-        reached = {name: (mark.era, mark.mark) for name, mark in told.items()}
+        sightings = {} if marks is None else marks.sightings_for(cell)
+        reached = {name: (mark.era, mark.mark) for name, mark in sightings.items()}
         return {name: mark for name, mark in reached.items() if mark > tuple(seen.get(name, (0, 0)))}
 
     async def _orders(self, journal: Store, beat: Beat) -> Orders:
@@ -194,7 +195,7 @@ class MessageHandlers:
             return None
 
     async def on_finish(self, message: Finish) -> Finished:
-        """A late, doubled or outdated result is refused and changes nothing."""
+        """Finish a step with a host's result. A late, doubled or outdated one is refused and changes nothing."""
         before = OPERATION.get()
         OPERATION.set(message.operation)
         try:

@@ -38,6 +38,6 @@ class HostLog:
         for host, state in (await cell.read(body)).items():
             before = self._states.get((cell.name, host))
             self._states[cell.name, host] = state.status
-            if before != state.status and (before or not state.is_up):  # that all is well at the start is no change
+            if before != state.status and (before or not state.is_up):  # a host that is up at the start has not changed
                 text = "host state changed: host=%s cell=%s state=%s before=%s reason=%s"
                 logger.info(text, host, cell.name, state.status, before or "not seen", state.sentence)

@@ -61,7 +61,7 @@ class HostNetworks:
         return ContentsAnswer(guest=guest, secrets=server_secrets(self.engine.seal, server))
 
     async def _journal(self, question: NetworkQuestion | ContentsQuestion) -> Store | None:
-        """The host's cell, if the host is the one that registered last under this name."""
+        """Return the host's cell if the sender is the agent that registered last under this name."""
         if self.engine.world.db.halted:
             raise Halted(self.engine.world.db.halted)
         try:

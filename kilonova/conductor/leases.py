@@ -53,7 +53,7 @@ _MINE = Sql(
 
 
 async def renew(engine: Engine, seconds: float) -> set[str]:
-    """This worker lives for that long; returns all that do."""
+    """Renew this worker's lease for that long; return all workers whose lease is valid."""
 
     async def body(tx: Tx) -> set[str]:
         now = await tx.now()
@@ -80,8 +80,8 @@ async def forget_others(engine: Engine) -> None:
 
 
 async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
-    """Steps this worker has taken and does nothing about, because it failed between taking and doing (a lost database,
-    say), are ready again. Those it took within the last lease may just be on their way."""
+    """Make steps ready again that this worker has taken and does not do, because it failed between taking and doing (a
+    lost database, say). Those taken within the last lease may just be on their way."""
 
     async def find(tx: Tx) -> list[tuple[str, int]]:
         mine = await tx.all(_MINE, me=engine.worker, lease=engine.settings.conductor.lease_seconds)
@@ -102,7 +102,7 @@ async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
 
 
 async def hand_back(engine: Engine, journal: Store) -> list[str]:
-    """All steps of this worker, which stops, are ready again; returns their operations."""
+    """Make all steps of this worker ready again, since it stops; return their operations."""
 
     async def body(tx: Tx) -> list[str]:
         return [row["operation_id"] for row in await tx.all(_HAND_BACK, me=engine.worker)]
@@ -111,7 +111,7 @@ async def hand_back(engine: Engine, journal: Store) -> list[str]:
 
 
 async def leave(engine: Engine) -> None:
-    """This worker has stopped: whatever it still holds is anybody's."""
+    """End the lease of this worker, which has stopped: any worker may take its steps."""
 
     async def body(tx: Tx) -> None:
         await rows.remove(tx, workers, id=engine.worker)
@@ -120,7 +120,7 @@ async def leave(engine: Engine) -> None:
 
 
 async def take_over(journal: Store, living: set[str]) -> int:
-    """Steps held by workers that are gone are ready again."""
+    """Make steps ready again whose workers are gone."""
 
     async def find(tx: Tx) -> list[str]:
         return [row["worker"] for row in await tx.all(_HOLDERS) if row["worker"] not in living]

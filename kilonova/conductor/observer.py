@@ -28,7 +28,7 @@ _SEEN = Sql(
 _NOT_AHEAD = Sql(update(hosts).where(hosts.c.last_seen > bindparam("now")).values(last_seen=bindparam("silent")))
 FORGOTTEN_AFTER = 3600.0  # seconds; conductors that are gone
 _FORGET = Sql(delete(observers).where(observers.c.until < bindparam("before")))
-QUIET_FLUSHES = 2  # of so many one is written while nothing is heard
+QUIET_FLUSHES = 2  # while nothing is heard, one of this many is written
 SLACK_SECONDS = 0.1
 _ALL = Sql(select(*hosts.c["name", "session", "epoch", "returning", "last_seen"]))
 
@@ -76,7 +76,7 @@ class Observer:
             before = await tx.all(_ALL)
             if jumped:
                 seen = self._seen_lately(now, here)
-                await tx.run(_NOT_AHEAD, now=now, silent=now - down_after)  # whoever heard it will say so
+                await tx.run(_NOT_AHEAD, now=now, silent=now - down_after)  # an observer that heard it will say so
             if seen:
                 await tx.many(_SEEN, seen)
             follows = receiving and not jumped and self._follows(now)
@@ -111,7 +111,7 @@ class Observer:
         return self.flushed is not None and now - self.flushed[0] <= longest
 
     async def _is_due(self, receiving: bool, here: float) -> bool:
-        """Nothing was heard: whether it is time to say how long this observer has been listening."""
+        """Return whether it is time to record how long this observer has been listening, though nothing was heard."""
         try:
             self.known = await self.journal.read(_known)
         except KilonovaError:
@@ -122,8 +122,8 @@ class Observer:
         return bool(self.known) and (self.flushed is None or here - self.flushed[1] > quiet - SLACK_SECONDS)
 
     def _has_jumped(self, now: float, here: float) -> bool:
-        """The database's clock was set since the last flush, or this machine was asleep: what it says of the past
-        proves no silence (law 16)."""
+        """Return whether the database's clock was set since the last flush, or this machine was asleep: then its times
+        prove no silence (law 16)."""
         if self.flushed is None:
             return False
         there, then = self.flushed

@@ -19,7 +19,7 @@ class PeriodicTask:
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     async def go(self, journals: Iterable[Store]) -> None:
-        """A journal whose last round has not ended yet is passed over."""
+        """Begin a round; a journal whose last round has not ended yet is skipped."""
         begun = []
         for journal in journals:
             if journal.name not in self._under_way or self._under_way[journal.name].done():

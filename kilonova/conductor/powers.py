@@ -63,11 +63,12 @@ async def _follow(engine: Engine, journal: Store, row: Row, host: str, on: bool)
     except Refused as why:
         logger.info("power state not followed: server=%s reason=%s", row["id"], why.message)
         return why.code not in LATER
-    return False  # told again until the records agree: the operation may fail, or be cancelled
+    return False  # reported again until the records agree: the operation may fail, or be cancelled
 
 
 async def _note_power(engine: Engine, journal: Store, row: Row, on: bool) -> None:
-    """It agrees with the server's state, or that state says nothing about power: only what is shown is corrected."""
+    """Correct only the power state that is shown: it agrees with the server's state, or that state says nothing about
+    power."""
     power = POWER_RUNNING if on else POWER_SHUTDOWN
     if row["power_state"] == power:
         return

@@ -1,4 +1,4 @@
-"""The purge that runs by itself: one conductor removes what ended longer ago than the retention."""
+"""The periodic purge: one conductor removes what ended longer ago than the retention."""
 
 from __future__ import annotations
 

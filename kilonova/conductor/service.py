@@ -94,7 +94,7 @@ class Conductor:
             self._loops.append(asyncio.create_task(self._now_and_then(SECONDS_BETWEEN, self._purge)))
 
     async def stop(self) -> None:
-        """Takes no more steps, waits a moment for those under way, and gives the others back at once."""
+        """Take no more steps, wait a moment for those under way, and give the others back at once."""
         self._stopping = True
         for loop in self._loops:
             loop.cancel()
@@ -115,7 +115,7 @@ class Conductor:
         await asyncio.wait(tasks, timeout=ALONE_GRACE_SECONDS if self._alone else GRACE_SECONDS)
         self._left |= self._driving
         for task in tasks:
-            task.cancel()  # as if it had been killed here; whoever goes on finds what was done (law 2)
+            task.cancel()  # as if it had been killed here; the next worker finds what was done (law 2)
         await asyncio.wait(tasks)
 
     async def _hand_over(self) -> None:
@@ -178,7 +178,7 @@ class Conductor:
     def _begin(
         self, journal: Store, operation_id: str, following: Next | None = None, early: int | None = None
     ) -> None:
-        """Begin to drive an operation, one drive at a time; a wake-up that comes meanwhile is kept for afterwards."""
+        """Begin to drive an operation, one drive at a time; a wake-up that arrives meanwhile is kept for afterwards."""
         key = (journal.name, operation_id)
         if self._stopping:
             self._left.add(key)
@@ -192,7 +192,7 @@ class Conductor:
         task.add_done_callback(self._tasks.discard)
 
     async def _go_on(self, journal: Store, following: Next) -> None:
-        """A CONTROL step was taken while answering a host."""
+        """Go on with a CONTROL step that was taken while answering a host."""
         if following.is_mine:
             self._begin(journal, following.op.id, following)
         elif following.go is not None:
@@ -235,12 +235,12 @@ class Conductor:
         return b""
 
     def _look_again(self) -> None:
-        """A host or a database answers: what waited for one may go on."""
+        """Look again at the operations that waited for a host or a database that answers now."""
         for journal, operation_id, ordinal in self.engine.waiting.take():
             self._begin(journal, operation_id, early=ordinal)
 
     def _on_return(self, name: str) -> None:
-        """A cell is back: what was left lying in it goes on now, not when somebody looks the next time."""
+        """Go on with the operations of a cell that is back, without waiting for the next poll."""
         task = asyncio.create_task(self._take_up(self.engine.world.db.cell(name)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilonova.domain.server import flavor_from, from_json
+from kilonova.domain.server import flavor_from
 
 ProviderHolder = tuple[str, str]  # provider's name (a host's own has the host's), holder ("" = the consumer itself)
 Owned = dict[str, dict[ProviderHolder, dict[str, int]]]  # consumer → provider and holder → resource class → amount
@@ -110,7 +110,7 @@ def shares_of(host: str | None, flavor: str, claimed: str | None) -> Shares:
     """Return the shares at a host by the records; `claimed` is None if it is the flavor on the host's provider."""
     if host is None:
         return {}
-    recorded: Shares = from_json(claimed, {})
+    recorded = msgspec.json.decode(claimed, type=dict[str, dict[str, int]]) if claimed else {}
     return recorded or {host: flavor_from(flavor).resources()}
 
 

@@ -87,7 +87,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 async def _look(engine: Engine, journal: Store, operation_id: str) -> _Seen:
-    """Refuses early, before placement is asked."""
+    """Refuse early, before placement is asked."""
 
     async def body(tx: Tx) -> _Seen:
         op, row = await _open(tx, operation_id, lock=False)
@@ -100,7 +100,7 @@ async def _look(engine: Engine, journal: Store, operation_id: str) -> _Seen:
 
 
 async def _open(tx: Tx, operation_id: str, *, lock: bool = True) -> tuple[Op, Row]:
-    """The operation and the step that it is at."""
+    """Return the operation and its current step."""
     op = await log.load(tx, operation_id, lock=lock)
     if op is None:
         raise Refused("not_found", f"operation {operation_id}: not found")
@@ -190,7 +190,7 @@ async def _abandon(
 
 
 def _problem(op: Op, step: AnyStep, intervention: Intervention) -> Problem:
-    """Why it was undone at all comes first."""
+    """Return the problem of an abandoned step: the earlier reasons, then the operator's."""
     before = op.course.problem
     first = f"{before.step}: {before.message} " if before is not None and before.code != ABANDONED else ""
     again = f"{before.message} " if before is not None and before.code == ABANDONED else ""

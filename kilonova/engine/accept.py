@@ -46,7 +46,7 @@ LOOKS = 20
 
 
 class Overtaken(Conflict):
-    """The server was seized by another request between reading and writing it: look again."""
+    """Another request seized the server between reading and writing it: look again."""
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
@@ -94,7 +94,8 @@ async def accept(engine: Engine, journal: Store, ask: Ask) -> Accepted:
 
 
 async def _until_still(engine: Engine, journal: Store, body: Body[Accepted]) -> Accepted:
-    """Looks again when the server changed hands in between; only a busy server can do that, and only a few times."""
+    """Look again when another operation got the server in between; only a busy server can need that, and only a few
+    times."""
     for _ in range(LOOKS):
         try:
             return await engine.write(journal, body)
@@ -147,7 +148,8 @@ async def store_operation(
     has_action: bool = False,
     worker: str | None = None,
 ) -> Go:
-    """The operation, its first step, and what hangs on them; a `worker` takes that step at once, if CONTROL does it."""
+    """Store the operation, its first step and the rows that belong to them. A `worker` takes the step at once if it is
+    a CONTROL step."""
     go = begin(operation, op.course, op.facts(operation))
     if isinstance(go, End):
         raise RuntimeError(f"operation {operation.name} has no step")
@@ -172,7 +174,8 @@ async def store_operation(
 
 
 async def _earlier(tx: Tx, ask: Ask, operation_id: str, now: float) -> Accepted | None:
-    """The same request again: its commit was unknown (law 12), its id is stable, or it carried the same key."""
+    """Return the operation of the same request: its commit was unknown (law 12), its id is stable, or it has the same
+    key."""
     if await rows.fetch(tx, operations, id=operation_id) is not None:
         return Accepted(operation_id)  # our own: nobody may have been woken for it
     return await claim_key(tx, ask, now)
@@ -187,7 +190,7 @@ async def claim_key(tx: Tx, ask: Ask, now: float) -> Accepted | None:
 
 
 async def remember_key(tx: Tx, ask: Ask, operation_id: str, now: float) -> None:
-    """Also when the request joined an operation: asked again later, that one is still the answer."""
+    """Record the key of a request that joined an operation, too: if it is sent again, the answer is that operation."""
     if ask.key is not None:
         values = _key_row(ask.key, ask, operation_id, now)
         await rows.put_or_change(tx, idempotency_keys, ("operation_id",), **values)
@@ -231,7 +234,7 @@ def params_of(operation: Operation[F, P], params: Params | JsonObject) -> P:
 
 
 async def gather(engine: Engine, tx: Tx, ask: Ask, operation: Operation[F, P], *, lock: bool = True) -> Subject[P]:
-    """Locks the live operation only; the server is seized by a compare-and-set on its turn. Finishing a step takes the
+    """Lock the live operation only; the server is seized by a compare-and-set on its turn. Finishing a step takes the
     two in the same order, so they cannot deadlock."""
     row = await rows.fetch(tx, cell.servers, id=ask.server_id)
     if row is None or row["deleted"]:
@@ -269,7 +272,7 @@ async def admitted(tx: Tx, operation: Operation[F, P], subject: Subject[P]) -> F
 
 
 def _check_state(operation: AnyOperation, subject: Subject[Params], server: Server) -> None:
-    """The checks that every operation has."""
+    """Make the checks that every operation has."""
     verb = operation.action or operation.name
     if subject.live is not None and not operation.supersedes:
         state = f"task_state {server.task_state}" if server.task_state else f"operation {subject.live['kind']}"

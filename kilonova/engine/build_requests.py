@@ -25,14 +25,14 @@ class _Placed(msgspec.Struct):
 
 
 def kept_spec(spec: ServerSpec) -> str:
-    """The request spec of a server that is being placed or was built. Only a server that has no host yet needs its
-    networks, its destination and its files; its operation carries them (law 6)."""
+    """Return the request spec of a server that is being placed or was built. Networks, destination and files are left
+    out: only a server without a host needs them, and its operation carries them (law 6)."""
     details = msgspec.structs.replace(spec.details, personality=None)
     return to_json(msgspec.structs.replace(spec, details=details, networks=[], host=None, forced=False))
 
 
 async def put_request(tx: Tx, server_id: str, turn: int, operation_id: str, spec: ServerSpec) -> None:
-    """The server is in no cell, and this operation is going to find one."""
+    """Record that the server is in no cell, and that this operation is going to find one."""
     await rows.put(
         tx,
         control.build_requests,
@@ -45,7 +45,7 @@ async def put_request(tx: Tx, server_id: str, turn: int, operation_id: str, spec
 
 
 async def take_request(tx: Tx, request: Row, heir: str, by: AnyOperation, now: float) -> list[str]:
-    """Ends `place`, and tells the cells where it may still be about to insert the server."""
+    """End `place`; return the cells where it may still be about to insert the server."""
     await rows.remove(tx, control.build_requests, server_id=request["server_id"])
     placing = await log.load(tx, request["operation_id"], lock=True)
     if placing is None or placing.server_id != request["server_id"]:  # one of many, of which none is placed

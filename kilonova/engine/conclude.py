@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def stored(self) -> object:
-        """The result as the step's row shows it."""
+        """Return the result as the step's row shows it."""
         if self.settled:
             return StepResult(settled=self.settled)
         return {**self.found, **self.documents} if self.found or self.documents else self.result
@@ -77,7 +77,7 @@ class Next:
 
     @property
     def is_mine(self) -> bool:
-        """A CONTROL step that was taken in the same transaction."""
+        """Return whether the next step is a CONTROL step that was taken in the same transaction."""
         return self.go is not None and not self.go.target.host and not self.go.delay
 
 
@@ -105,12 +105,12 @@ async def conclude(
     session: str | None = None,
     guard: Callable[[Tx], Awaitable[bool]] | None = None,
 ) -> Next:
-    """Raises `Superseded` when the operation has moved on without this worker. So does `guard` when the host is not the
-    same any more; it returns whether the host may be given the next step with the answer.
+    """Finish a step. Raise `Superseded` when the operation has moved on without this worker. So does `guard` when the
+    host is not the same any more; it returns whether the answer may give the host the next step.
 
-    A conductor that did a CONTROL step itself gives `ctx`, `done` and the operation as it wrote it (`known`), and saves
-    reading the operation, the step and the server again: the ordinal says that the step is still the current one, the
-    turn guards what is written to the server.
+    A conductor that did a CONTROL step itself gives `ctx`, `done` and the operation as it wrote it (`known`). That
+    saves reading the operation, the step and the server again: the ordinal proves that the step is still the current
+    one, and the turn guards what is written to the server.
     """
     calls = 0
 
@@ -141,7 +141,8 @@ async def conclude(
 
 
 async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -> Next:
-    """Our COMMIT was unknown and the operation did move on: if the next step is ours, it was our commit (law 12)."""
+    """Return our own move after an unknown COMMIT (law 12): if the operation moved on and the next step is ours, it was
+    our commit."""
     row = await log.fetch_step(tx, op.id, op.ordinal)
     if not op.is_live:
         return Next(op, ended=op.state)
@@ -156,7 +157,7 @@ async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -
 
 
 async def _reached(engine: Engine, tx: Tx, op: Op, ordinal: int) -> int:
-    """The ordinal after ours, and after the steps that were done at once in the same transaction."""
+    """Return the ordinal after ours, and after the steps that were done at once in the same transaction."""
     reached = ordinal + 1
     while reached < op.ordinal:
         row = await log.fetch_step(tx, op.id, reached)
@@ -277,7 +278,8 @@ async def _decide(
 
 
 async def leave_to_host(tx: Tx, op: Op, step: AnyStep, done: Go, now: float) -> None:
-    """Its host could not be asked: when it is back it removes the copy, or learns what may run there."""
+    """Leave the copy to a host that cannot be asked: it removes the copy when it is back, or learns what may run
+    there."""
     if (done.way == "do" or step.undo_debt) and op.server_id:
         await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
     else:  # it may have to start again what it holds
@@ -333,7 +335,7 @@ async def _advance(
     await ctx.apply(tx, now)
     following = Next(op, step, move, ctx.changed_server)
     if reporter is not None and ctx.wrote_rows:
-        following.server = await load_server(tx, journal, op)  # a host is told all that was written
+        following.server = await load_server(tx, journal, op)  # the order has all that was written
     worker = _taker(engine, following, reporter)
     if worker and move.target.host:
         try:

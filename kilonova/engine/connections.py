@@ -17,7 +17,7 @@ from kilonova.world import VolumeService, World
 
 
 async def with_devices(world: World, order: StepOrder, host: str, *, has_ports: bool, filters: bool) -> StepOrder:
-    """The order with the ports and volumes of its guest, and with its image where the host may fetch that."""
+    """Return the order with the ports and volumes of its guest, and with its image if the host may fetch that."""
     if order.guest is None:
         return order
     guest = await with_volumes(world, order.guest, host)
@@ -35,7 +35,8 @@ async def _image(world: World, order: StepOrder) -> ImageOrder | None:
 
 
 async def with_ports(world: World, guest: GuestSpec, *, filters: bool) -> GuestSpec:
-    """The guest with its ports. `filters`: its host filters their traffic, and needs to know the members of groups."""
+    """Return the guest with its ports. `filters`: its host filters their traffic and needs the members of security
+    groups."""
     ports = await ports_of(world, [guest.server], filters=filters)
     return msgspec.structs.replace(guest, ports=ports.get(guest.server, []))
 

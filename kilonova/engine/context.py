@@ -120,7 +120,7 @@ class Context(Generic[F_co, P_co]):
         return self.fence_of(self.server_id or "", self.turn)
 
     def fence_of(self, server: str, turn: int) -> Fence:
-        """The server was mapped when the operation was accepted: control's clock or a cell's says when."""
+        """Return the fence for a database. The clock is control's or the cell's, whichever recorded the acceptance."""
         return Fence(server, turn, self.ordinal, self.world.db.control, self.accepted_at)
 
     @property
@@ -130,7 +130,7 @@ class Context(Generic[F_co, P_co]):
         return self.server
 
     def set_server(self, **columns: Any) -> None:
-        """Columns of the server, written in the finishing transaction and only while the turn is unchanged."""
+        """Set columns of the server, in the finishing transaction and only while the turn is unchanged."""
         self.server_changes.update(columns)
 
     def in_transaction(self, change: Change) -> None:
@@ -197,20 +197,21 @@ class Context(Generic[F_co, P_co]):
 
     @property
     def changed_server(self) -> Server | None:
-        """The server as `apply` writes it: the next step need not read it again."""
+        """Return the server as `apply` writes it, so that the next step need not read it again."""
         if self.server is None or not self.server_changes:
             return self.server
         return self.server.changed(self.server_changes)
 
     def copied(self) -> Context[F_co, P_co]:
-        """Return one whose changes are its own. `copy.copy` would cost as much as two of a step's statements."""
+        """Return a context with its own list of changes. `copy.copy` would cost as much as two of a step's
+        statements."""
         same = object.__new__(Context)
         same.__dict__.update(self.__dict__)
         same.changes, same.server_changes = [*self.changes], {**self.server_changes}
         return same
 
     async def apply(self, tx: Tx, now: float) -> None:
-        """Run by the engine inside the finishing transaction."""
+        """Write the changes; the engine calls this inside the finishing transaction."""
         for change in self.changes:
             await change(tx, now)
         if not self.server_changes:
@@ -247,7 +248,7 @@ class HostContext:
 
 
 def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> GuestSpec:
-    """Without what other databases know of it (engine/connections.py)."""
+    """Return the guest without what other databases know of it (engine/connections.py)."""
     chosen, details = flavor or server.flavor, server.details
     return GuestSpec(
         server=server.id,

@@ -53,7 +53,8 @@ class Engine:
         return self.registry[kind]
 
     async def wake(self, journal: str, operation_id: str, host: str = "") -> None:
-        """There is work. Losing this costs time only: polls and heartbeats find it."""
+        """Send a wake-up to the host, or to the conductors. Losing it costs time only: polls and heartbeats find the
+        work."""
         body = msgspec.json.encode(Wake(journal, operation_id))
         subject = in_cell(self.world.db.bus_prefix(journal), host_subject(host)) if host else "conductor.wake"
         await self.world.bus.cast(subject, body)
@@ -69,11 +70,9 @@ class Engine:
         await self.wake(journal, operation_id)
 
     async def write(self, journal: Store, body: Body[T]) -> T:
-        """Until it is known what happened: bodies here find their own earlier commit and say so (law 12).
-
-        The API gives up after a while, since somebody waits for its answer; a conductor has nothing better to do,
-        unless the whole cell is away: then it has the other cells.
-        """
+        """Run the body until its outcome is known: bodies here find their own earlier commit and say so (law 12). The
+        API gives up after a while, since a client waits for its answer. A conductor goes on, unless the whole cell is
+        away: then it has the other cells."""
         pause, tries = 0.05, 0
         while True:
             try:
@@ -89,7 +88,7 @@ class Engine:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _write_and_tell(self, journal: Store, body: Body[T]) -> T:
-        """A line for every operation that the transaction has ended, once it is committed."""
+        """Run the body; once it is committed, log a line for every operation that it has ended."""
         ended: list[Op] = []
 
         async def noted(tx: Tx) -> T:

@@ -39,7 +39,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Something answered and refused; silence proves nothing."""
+        """Return whether the failure is an answer that refuses; silence proves nothing."""
         return self.code not in UNANSWERED
 
 
@@ -74,7 +74,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 def begin(operation: AnyOperation, course: Course, facts: object) -> Go | End:
-    """The first step of an accepted operation."""
+    """Return the first step of an accepted operation."""
     if course.mode == INHERIT:
         return _undo_next(operation, course, facts, False)
     return _enter(operation, course, facts, 0, False)
@@ -104,8 +104,8 @@ def after_failure(
     committed: bool,
     max_attempts: int,
 ) -> Go | End:
-    """Again, elsewhere, or back. An undo, an ending or a step without a way back is tried until it works, or until
-    somebody abandons it (law 17)."""
+    """Decide after a failure: the same step again, another host, or back. An undo, an ending or a step without a way
+    back is repeated until it works or somebody abandons it (law 17)."""
     retries = FOREVER if way == "undo" or course.mode == ENDING else operation.step(done.step).retry
     if retries == FOREVER:
         return _insist(course, problem, done)
@@ -119,7 +119,7 @@ def after_failure(
 
 
 def _insist(course: Course, problem: Problem, done: Go) -> Go:
-    """The same again; refused for good or often enough, once a minute and visibly."""
+    """Repeat the step; if it was refused for good or often enough, once a minute and visibly."""
     if problem.counts:
         course.refusals = max(course.refusals, TRIES) if problem.final else course.refusals + 1
     waits = course.refusals >= TRIES
@@ -131,7 +131,7 @@ def _insist(course: Course, problem: Problem, done: Go) -> Go:
 def after_abandon(
     operation: AnyOperation, course: Course, facts: object, way: str, problem: Problem, committed: bool
 ) -> Go | End:
-    """Skip that entry and do the rest as usual; the operation then ends as failed."""
+    """Skip that entry and do the rest; the operation then ends as failed."""
     course.problem = problem
     if course.mode in (INHERIT, REWIND):
         course.mode = BACK
@@ -153,7 +153,7 @@ def _with_earlier(earlier: Problem | None, problem: Problem) -> Problem:
 
 
 def turn_back(operation: AnyOperation, course: Course, facts: object, problem: Problem, committed: bool) -> Go | End:
-    """Cancelled: undo everything from here."""
+    """Undo everything from here: the operation was cancelled."""
     course.problem = problem
     course.refusals, course.stuck = 0, ""
     course.targets = []
@@ -217,5 +217,6 @@ def _was_abandoned(course: Course) -> bool:
 
 
 def inherit(stack: Sequence[Begun], operation_id: str, kind: str) -> list[Begun]:
-    """A superseded operation's undo stack, in the hands of its heir; what it had inherited keeps its first owner."""
+    """Return the undo stack of a superseded operation for its heir; entries that it had inherited keep their first
+    owner."""
     return [b if b.owner else Begun(b.step, b.host, b.copy, operation_id, kind) for b in stack]

@@ -1,4 +1,4 @@
-"""Debts of a host: work that could not be done because it did not answer (law 7). It pays when it returns."""
+"""Debts of a host: work that was not done because the host did not answer (law 7). It does the work when it returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kilonova.world import Tx
 async def owe_removal(
     tx: Tx, host: str, server: str, copy: int, operation_id: str, now: float, after: JsonObject | None = None
 ) -> None:
-    """This copy must go when the host is back; `after` is recorded then."""
+    """Record that the host must remove this copy when it is back; `after` is recorded then."""
     keys = {"host": host, "server_id": server, "copy": copy, "verb": "ensure_absent"}
     if after and await rows.change(tx, debts, {"after": to_json(after)}, **keys):
         return

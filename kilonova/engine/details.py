@@ -10,8 +10,8 @@ from kilonova.world import Tx
 
 
 async def edit_details(tx: Tx, server_id: str, changes: JsonObject, **columns: str) -> None:
-    """The document is the API's: only what is named here changes, whatever the owner does to the rest meanwhile. With
-    it, the other columns."""
+    """Change only the named fields of the API's document, whatever the owner does to the others meanwhile; with it, the
+    other columns."""
     row = await rows.fetch(tx, cell.servers, lock=True, id=server_id)
     if row is not None and changes:
         document = to_json({**json_object(row["details"]), **changes})

@@ -62,7 +62,8 @@ async def end_operation(
 
 
 async def _whole_or_error(tx: Tx, op: Op) -> None:
-    """Something was left undone: the server is as before only if the copy that may run is whole (law 17)."""
+    """Return the state after an incomplete undo: as before only if the copy that may run is whole, else ERROR (law
+    17)."""
     row = await rows.fetch(tx, cell.servers, id=op.server_id) if op.server_id else None
     if row is None or row["deleted"]:
         return
@@ -72,7 +73,8 @@ async def _whole_or_error(tx: Tx, op: Op) -> None:
 
 
 async def _look_again(tx: Tx, ctx: AnyContext) -> None:
-    """A host came back in the middle: now that nothing is under way it may hear what should run there."""
+    """Let a host that came back meanwhile register again: now that no operation is under way, it may learn what should
+    run there."""
     runner = ctx.server_changes.get("runner_host", ctx.row.runner_host)
     ctx.set_server(recheck=0)
     if isinstance(runner, str):

@@ -1,7 +1,9 @@
-"""What an operation keeps in its journal: `params`, as it was asked for, and `facts`, as it finds them out.
+"""The two documents of an operation in its journal: `params`, as they were requested, and `facts`, as the steps find
+them.
 
-Each family of operations has a Struct for both (domain/params.py, operations/facts.py). A step writes its findings
-into `ctx.facts`. The engine stores what changed together with the step's end, or not at all."""
+Each family of operations has a Struct for both (domain/params.py, operations/facts.py). A step writes its findings into
+`ctx.facts`. The engine stores what changed together with the step's end, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def for_host(facts: OperationFacts) -> StepFacts:
 
 
 def copy_of(facts: F) -> F:
-    """Return one whose fields can be set. Their values are shared: a step replaces lists, it does not change them."""
+    """Return a copy whose fields can be set. Their values are shared: a step replaces lists and does not change
+    them."""
     return copy.copy(facts)
 
 

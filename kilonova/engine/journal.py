@@ -192,7 +192,7 @@ async def save(tx: Tx, op: Op, was: str, was_ordinal: int) -> None:
 
 
 def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
-    """The columns of an ended operation without user data and files: the server's own row has them (law 13)."""
+    """Return the columns of an ended operation without user data and files: the server's own row has them (law 13)."""
     columns = {}
     params, facts = op.params_document, op.facts_document
     if _may_have_sealed(params):
@@ -207,7 +207,8 @@ def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
 
 
 def _may_have_sealed(document: str) -> bool:
-    """Every operation passes here, and hardly any document has these names."""
+    """Return whether the document may hold sealed data. Every operation passes here, and hardly any document has these
+    names."""
     return any(f'"{name}"' in document for name in SEALED)
 
 
@@ -218,7 +219,7 @@ def without_sealed(value: Json) -> Any:
 
 
 async def save_taken(tx: Tx, op: Op, was: str) -> None:
-    """The same of a step that begins: what the operation found out and where it goes from here have not changed."""
+    """Save a step that begins: the operation's facts and its course have not changed."""
     await _compare_and_set(tx, op, was, op.ordinal, {})
 
 
@@ -234,7 +235,7 @@ async def _compare_and_set(tx: Tx, op: Op, was: str, was_ordinal: int, values: M
 
 
 async def add_step(tx: Tx, op: Op, step: AnyStep, go: Go, worker: str | None, result: object | None = None) -> None:
-    """A new row; ordinals only grow (law 1). With a worker it is taken at once, with a result it is done."""
+    """Insert a step; ordinals only grow (law 1). With a worker it is taken at once, with a result it is done."""
     is_done = result is not None
     stamped = ("created_at",) if worker is None else ("created_at", "taken_at")
     await rows.put(
@@ -261,7 +262,7 @@ async def add_step(tx: Tx, op: Op, step: AnyStep, go: Go, worker: str | None, re
 
 
 async def due_in(tx: Tx, seconds: float) -> float:
-    """The `not_before` of a step: due now is 0, so that no clock is asked (law 16)."""
+    """Return the `not_before` of a step: 0 if it is due now, so that no clock is read (law 16)."""
     if not seconds:
         return 0.0
     return await tx.now() + min(seconds, LONGEST_PAUSE)

@@ -1,5 +1,5 @@
-"""The building blocks of an operation: places, steps, and the operation itself. Operation files use nothing else of the
-engine but these and `Context`."""
+"""The building blocks of an operation: targets, steps, and the operation itself. Operation files use only these and
+`Context` of the engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Target(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class StepTargets(Generic[F_contra]):
-    """Finds its targets in the operation's facts when the step is due; no target means the step is passed over."""
+    """Finds the targets of a step in the operation's facts when the step is due; a step without a target is skipped."""
 
     name: str
     targets: Callable[[F_contra], Sequence[Target]]
@@ -86,8 +86,8 @@ class Step(Generic[F_contra, P_contra]):
     undo_starts_guest: bool = False  # so does the undo
     tries_elsewhere: bool = False  # when it fails, another host may do better
     undo_debt: bool = False  # an undo that cannot reach its host leaves the debt "remove this copy"
-    with_guest: bool = False  # its host is told how the guest shall be, to do it and to undo it
-    with_secrets: bool = False  # it gets those of the operation; a host also what the guest is told in secret
+    with_guest: bool = False  # its order describes the guest, to do it and to undo it
+    with_secrets: bool = False  # it gets those of the operation; a host also the guest's secrets
     tokens: tuple[str, ...] = ()  # that its host gets (engine/tickets.py): UPLOAD_TOKEN, IMAGE_TOKEN, DISK_TOKEN
     only_rows: bool = False  # changes rows of this cloud and nothing else: it waits for a database, nobody refuses it
     at_once: bool = (
@@ -128,8 +128,8 @@ class Notification:
     name: str
     begins: str = ""  # the step that begins it; "": the operation's acceptance
     ends: str = ""  # the step that ends it; "": the operation's end
-    fails_from: str = ""  # failures of this step and later ones are told as its error; "": Nova has no error of it
-    has_phases: bool = True  # else it is told once, when it begins
+    fails_from: str = ""  # failures of this step and later ones are sent as its error; "": Nova has none
+    has_phases: bool = True  # else it is sent once, when it begins
     sender: str = "compute"  # | conductor | api: whose word it is
     on: str = ""  # the fact that names the host that says it; "": the server's own
 
@@ -156,17 +156,17 @@ class Operation(Generic[F, P]):
     task: ClassVar[str] = ""  # compute_task.<task>.error tells that no host was found, or none was left
 
     def check(self, subject: Subject[P]) -> F:
-        """Reads only; raises `Refused`, or returns the first facts."""
+        """Read only; raise `Refused`, or return the first facts."""
         return self.facts_type()
 
     async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
         """Raise `Refused` before the request is accepted, for what another database knows: the owner's quota."""
 
     async def accepted(self, tx: Tx, op: Op, facts: F, subject: Subject[P], now: float) -> None:
-        """Rows of the accepting transaction beyond the server's own."""
+        """Write rows in the accepting transaction beyond the server's own."""
 
     def joins(self, subject: Subject[P]) -> bool:
-        """True when the live operation already does what is asked: the caller gets that one (law 10)."""
+        """Return whether the live operation already does what is requested: the caller gets that one (law 10)."""
         return False
 
     def outlook(self, subject: Subject[P], facts: F) -> JsonObject:
@@ -182,10 +182,10 @@ class Operation(Generic[F, P]):
         return self.safe_words
 
     def settle(self, ctx: Context[F, P]) -> None:
-        """Rows of the ending transaction when all steps are done."""
+        """Write the rows of the ending transaction when all steps are done."""
 
     def settle_undone(self, ctx: Context[F, P]) -> None:
-        """Rows of the ending transaction when it was undone; the server's task_state is cleared by the engine."""
+        """Write the rows of the ending transaction when it was undone; the engine clears the server's task_state."""
 
     @cached_property
     def course(self) -> list[Step[F, P]]:
@@ -202,7 +202,7 @@ class Operation(Generic[F, P]):
         return positions | {retired.step.name: positions[retired.then] for retired in self.retired}
 
     def step(self, name: str) -> Step[F, P]:
-        """Steps are found by name; those of the previous release too, as long as it may have left some (law 14)."""
+        """Find a step by name; also one of the previous release as long as that may have left some (law 14)."""
         if name not in self._by_name:
             raise LookupError(f"operation {self.name} has no step {name}; it may come from another release")
         return self._by_name[name]

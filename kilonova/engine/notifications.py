@@ -191,7 +191,7 @@ def new_message_id(engine: Engine) -> str:
 
 
 async def tell_service(engine: Engine, tx: Tx, host: str, message_id: str) -> None:
-    """The record of a host was changed by an administrator's word."""
+    """Notify that an administrator changed the record of a host."""
     if not message_id:
         return
     row = await rows.fetch(tx, cell.hosts, name=host)
@@ -203,7 +203,7 @@ async def tell_service(engine: Engine, tx: Tx, host: str, message_id: str) -> No
 async def _put(
     engine: Engine, tx: Tx, message_id: str, subject: str, event: str, publisher: str, payload: Payload, priority: str
 ) -> None:
-    """The envelope is that of oslo.messaging."""
+    """Store the notification in the envelope of oslo.messaging."""
     told_at = datetime.fromtimestamp(engine.world.clock.now(), UTC)
     message = {
         "message_id": message_id,

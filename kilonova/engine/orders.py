@@ -1,4 +1,4 @@
-"""A step as its host gets it, and whether the host may have it."""
+"""The order of a step for its host, and whether the host may have it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kilonova.world import Store, Tx
 
 
 def may_run(server: Server | None, step: AnyStep, go: Go) -> bool:
-    """Law 3: permission to run is committed before the step that powers on is handed out."""
+    """Return whether permission to run is committed (law 3), as a step that powers on needs before it is handed out."""
     if not (step.starts_guest if go.way == "do" else step.undo_starts_guest):
         return True
     return server is not None and (server.runner_host, server.runner_copy) == (go.target.host, go.target.copy)

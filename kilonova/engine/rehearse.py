@@ -45,7 +45,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
-    """Raises `Refused` exactly when the real request would be refused."""
+    """Rehearse a request. Raise `Refused` exactly when the real request would be refused."""
 
     operation = engine.operation(ask.kind)
 

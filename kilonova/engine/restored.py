@@ -119,7 +119,8 @@ class RestoreReport(NamedTuple):
 
 
 async def begin_era(stores: OpenStores) -> list[RestoreReport]:
-    """Every database must answer. Control is the last: while it is of the old era, all processes stand still."""
+    """Begin a new era in every database; all must answer. Control is the last: while it is of the old era, all
+    processes halt."""
     era = await latest_era(*(_store(stores, name) for name in stores.databases())) + 1
     accounts = [await _begin(stores, name, era) for name in (*stores.cells(), "placement")]
     servers = await find_servers(stores)

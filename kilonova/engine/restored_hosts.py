@@ -32,8 +32,8 @@ REASON = "disabled before the record of the host was lost"
 
 
 async def record_hosts(stores: OpenStores, name: str) -> int:
-    """Returns how many. They count as returning: each reports its guests before anything else happens there. One
-    without a provider never came that far, and registers as new. Repeating it is harmless."""
+    """Record the hosts again; return how many. They count as returning: each reports its guests before anything else
+    happens there. A host without a provider never came that far, and registers as new. Repeating it is harmless."""
 
     async def mapped(tx: Tx) -> set[str]:
         return {row["host"] for row in await tx.all(_MAPPED, cell=name)}

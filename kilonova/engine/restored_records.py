@@ -70,14 +70,14 @@ class Whereabouts:
     recorded: dict[str, dict[str, Row]] = field(default_factory=dict)  # server → cell → row
 
     def missing_in(self, name: str) -> list[str]:
-        """Servers that control maps to this cell, and of which no cell has a record."""
+        """Return servers that control maps to this cell and that no cell has a record of."""
         return sorted(
             server for server, row in self.mapped.items() if row["cell"] == name and server not in self.recorded
         )
 
     def home_of(self, server: str) -> str | None:
-        """The cell whose record of the server counts: one that has had a guest, else the one that control maps it to.
-        A server comes into cell0 and out of it, and one of the databases may be from before that."""
+        """Return the cell whose record of the server counts: one that has had a guest, else the one that control maps
+        it to. A server goes into cell0 and out of it, and one of the databases may be from before that."""
         records = {name: row for name, row in self.recorded.get(server, {}).items() if not row["deleted"]}
         launched = {name for name, row in records.items() if row["launched_at"] is not None}
         mapping = self.mapped.get(server)
@@ -87,7 +87,7 @@ class Whereabouts:
 
 
 async def find_servers(stores: OpenStores) -> Whereabouts:
-    """Control is read before the cells: whatever it maps has been recorded by then."""
+    """Find the servers. Control is read before the cells: whatever it maps was recorded by then."""
     whereabouts = Whereabouts()
 
     async def from_control(tx: Tx) -> None:
@@ -200,8 +200,8 @@ def _volume(row: Row, *, is_root: bool = False) -> ServerVolume:
 
 
 async def record_attachments(stores: OpenStores, name: str) -> int:
-    """Volumes that compute has attached to servers of this cell and that their records do not name: from then on they
-    can be detached, and are released with the server. Returns how many."""
+    """Record volumes that compute has attached to servers of this cell and that their records do not name: from then on
+    they can be detached, and are released with the server. Return how many."""
 
     async def ask_control(tx: Tx) -> Sequence[Row]:
         return await tx.all(_ALL_ATTACHMENTS)
@@ -254,7 +254,7 @@ async def map_recorded(tx: Tx, whereabouts: Whereabouts, now: float) -> int:
 
 
 async def _map_to(tx: Tx, server: str, mapping: Row | None, name: str, row: Row, now: float) -> bool:
-    """False: the row is hidden, and its owner sees the build request instead."""
+    """Map the record to the cell. False: the row is hidden, and its owner sees the build request instead."""
     request = await rows.fetch(tx, control.build_requests, server_id=server)
     if row["hidden"] and request is not None:
         return False
@@ -269,8 +269,8 @@ async def _map_to(tx: Tx, server: str, mapping: Row | None, name: str, row: Row,
 
 
 async def _count_with(tx: Tx, server: str, row: Row) -> None:
-    """The record's flavor counts against the quota, and the request names it: the server may have been resized, or have
-    lost its resize, since one of the two was written."""
+    """Update the quota and the request spec to the flavor of the record: the server may have been resized, or have lost
+    its resize, since one of them was written."""
     flavor = flavor_from(row["flavor"])
     await count_server(tx, server)
     await set_size(tx, server, {"cores": flavor.vcpus, "ram": flavor.memory_mb})

@@ -44,7 +44,7 @@ LOOKED_AT_AGAIN = 5.0  # seconds
 
 
 async def drive(engine: Engine, journal: Store, operation_id: str, *, early: int | None = None) -> Next | None:
-    """All the CONTROL steps that can be done now. Never raises for what an operation does wrong."""
+    """Do all CONTROL steps that can be done now. An operation that fails raises nothing here."""
     return await follow(engine, journal, await take_control(engine, journal, operation_id, early=early))
 
 
@@ -58,8 +58,8 @@ async def follow(engine: Engine, journal: Store, following: Next | None) -> Next
 
 
 async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
-    """Hand the next step to who does it: its host; this worker's loop, if the worker has taken it; any conductor. The
-    end is told to the operation's parent."""
+    """Hand the next step on: to its host, to this worker's loop if the worker has taken it, or to any conductor. The
+    end of the operation wakes its parent."""
     op = following.op
     if following.ended is not None:
         if op.parent_id:
@@ -71,7 +71,7 @@ async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
 
 
 async def answer_with(engine: Engine, journal: Store, following: Next, *, filters: bool) -> StepOrder | None:
-    """The order that goes with the answer to the host that reported the step before; any other step is passed on.
+    """Return the order that goes with the answer to the host that reported the step before; hand any other step on.
     `filters`: the host filters the traffic of ports."""
     order, server = following.order, following.server
     if order is not None and following.go is not None:
@@ -80,7 +80,7 @@ async def answer_with(engine: Engine, journal: Store, following: Next, *, filter
             return await with_devices(
                 engine.world, order, following.go.target.host, has_ports=has_ports, filters=filters
             )
-        except KilonovaError:  # the step is the host's: it is told when it asks
+        except KilonovaError:  # the step is the host's: it gets the error when it asks
             pass
     await pass_on(engine, journal, following)
     return None
@@ -117,7 +117,7 @@ async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
 
 
 async def prepare(engine: Engine, journal: Store, current: Next) -> AnyContext:
-    """The context of a step: an inherited undo sees the facts of the operation it undoes."""
+    """Make the context of a step: an inherited undo sees the facts of the operation that it undoes."""
     op, go = current.op, current.go
     assert go is not None and current.step is not None
     ctx = context_for(engine, journal, op, go.target, current.server)
@@ -155,7 +155,8 @@ async def _ask_child(
 
 
 async def perform(current: Next, ctx: AnyContext) -> Outcome:
-    """Do or undo. What the code did not expect counts as a failed step, is logged whole and undone like any other."""
+    """Do or undo the step. An unexpected error counts as a failed step: it is logged in full and undone like any
+    other."""
     step, go = current.step, current.go
     assert step is not None and go is not None
     before, ctx.facts = ctx.facts, copy_of(ctx.facts)  # what it writes there is stored only when it ends
@@ -199,7 +200,7 @@ async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: Ope
 async def postpone(
     engine: Engine, journal: Store, operation_id: str, ordinal: int, wait: NotYet, changes: dict[str, object]
 ) -> None:
-    """The same step again later; until then the operation says what it waits for. `changes`: facts to keep."""
+    """Put the same step off; until then the operation says what it waits for. `changes`: facts to keep."""
 
     async def body(tx: Tx) -> bool:
         op = await log.load(tx, operation_id, lock=True)

@@ -1,4 +1,4 @@
-"""Secrets of an operation live apart, encrypted, and go with it (law 13). The key is not in the database."""
+"""Secrets of an operation: stored apart, encrypted, and removed with it (law 13). The key is not in the database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Seal:
         self._key = key
 
     def derive(self, purpose: str) -> bytes:
-        """32 bytes that look random, the same whenever they are asked for with the same words."""
+        """Return 32 bytes that look random, always the same for the same words."""
         return hmac.digest(self._key, purpose.encode(), "sha256")
 
     def close_text(self, text: str) -> str:

@@ -16,7 +16,7 @@ _FILES = msgspec.json.Decoder(list[tuple[str, str]])
 
 
 def server_secrets(seal: Seal, server: Server, password: str = "") -> GuestSecrets:
-    """Open them for an order. What was sealed with a key that is lost is left out, so that the server can still leave a
+    """Open them for an order. Those sealed with a key that was lost are left out, so that the server can still leave a
     dead host."""
     details = server.details
     files = _opened(seal, server, "personality", details.personality)

@@ -38,7 +38,7 @@ _OPEN_ON_HOSTS = Sql(
     )
     .join(operations, operations.c.id == steps.c.operation_id)
     .where(STEP_IS_OPEN, steps.c.place != "")
-)  # sorted by whoever reads it: asked for an order, SQLite walks through all steps there ever were
+)  # sorted by the reader: with ORDER BY, SQLite would scan all steps there ever were
 _KIND = Sql(select(operations.c.id, operations.c.kind).where(operations.c.id == bindparam("id")))
 
 
@@ -49,7 +49,7 @@ class _Declared(msgspec.Struct):
 
 
 def on_silence(step: AnyStep, way: str, state: HostState, declared: bool) -> str:
-    """WAIT, FAIL or DEBT; a pure rule."""
+    """Return WAIT, FAIL or DEBT; a pure rule."""
     if declared:
         return DEBT if way == "undo" else step.when_declared
     if state.status != "down":
@@ -104,7 +104,8 @@ async def _look(engine: Engine, journal: Store, row: Row, step: AnyStep, state: 
 
 
 async def _in_time(engine: Engine, journal: Store, row: Row, step: AnyStep, state: HostState, now: float) -> None:
-    """The host counts as there. A deadline fails only what cannot have left a guest running or a shared disk open."""
+    """Look at the deadline of a step whose host counts as present. It fails only steps that cannot have left a guest
+    running or a shared disk open."""
     taken_for = now - row["taken_at"] if row["state"] == "taken" else 0.0
     if taken_for < 0.0:
         await _taken_now(engine, journal, row)
@@ -148,7 +149,7 @@ async def _end(engine: Engine, journal: Store, row: Row, outcome: Outcome) -> No
 async def set_waiting(
     engine: Engine, journal: Store, operation_id: str, ordinal: int, text: str | None, *, only_say: bool = False
 ) -> None:
-    """Say, or no longer say, what an operation waits for; `only_say` leaves its state as it is."""
+    """Record what an operation waits for, or that it no longer waits; `only_say` leaves its state unchanged."""
 
     async def body(tx: Tx) -> None:
         op = await log.load(tx, operation_id, lock=True)

@@ -8,7 +8,7 @@ from kilonova.engine.model import AnyStep
 
 
 def stuck_sentence(op: Op, step: AnyStep, go: Go, problem: Problem) -> str:
-    """Read after "waiting for"."""
+    """Return the sentence that follows "waiting for"."""
     host = go.target.host
     what = f"{step.name}{f' on {host}' if host else ''} to be {'undone' if go.way == 'undo' else 'done'}"
     tries = f"failed {go.attempt} time{'' if go.attempt == 1 else 's'}, tried again every minute"
@@ -26,7 +26,7 @@ def _exit(op: Op, step: AnyStep, go: Go) -> str:
 
 
 def standing(op: Op, way: str) -> tuple[str, str | None]:
-    """State and `waiting_for` of an operation whose step is ready or taken."""
+    """Return state and `waiting_for` of an operation whose step is ready or taken."""
     if op.course.stuck:
         return "waiting", op.course.stuck
     return ("undoing" if way == "undo" else "running"), None

@@ -1,5 +1,5 @@
-"""The way in for operations on a server: what the API and the command line call. Finds the journal that owns the server
-and accepts there."""
+"""Submit an operation on a server, for the API and the command line: find the journal that owns the server, and accept
+there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import msgspec
 
 from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Refused, Unreachable
+from kilonova.domain.json import as_text, json_object
 from kilonova.domain.params import ServerSpec
-from kilonova.domain.server import ARRIVING, LEAVING, from_json
+from kilonova.domain.server import ARRIVING, LEAVING
 from kilonova.engine.accept import (
     Accepted,
     Ask,
@@ -31,7 +32,7 @@ from kilonova.world import Row, Tx
 
 
 async def submit(engine: Engine, ask: Ask) -> Accepted:
-    """Accept an operation on an existing server, wherever it is; `delete` also while it is nowhere yet."""
+    """Accept an operation on an existing server, in whichever cell it is; `delete` also before it is in one."""
     earlier = await _earlier(engine, ask)
     if earlier is not None:
         return earlier
@@ -62,7 +63,7 @@ async def _submit(engine: Engine, ask: Ask) -> Accepted:
 
 
 async def _accept_in(engine: Engine, name: str, ask: Ask) -> Accepted | None:
-    """None when the server has left that cell: look again where it is."""
+    """Accept in that cell. None: the server has left it; look again where it is."""
     try:
         return await accept(engine, engine.world.db.cell(name), ask)
     except Refused as why:
@@ -75,15 +76,15 @@ async def _accept_in(engine: Engine, name: str, ask: Ask) -> Accepted | None:
 
 
 async def _owner(engine: Engine, mapped: str, ask: Ask) -> str:
-    """The cell whose journal owns the server: on its way to cell0 the one that it leaves, until its row there is gone
-    (law 6). Only a delete may be asked for on that way."""
+    """Return the cell whose journal owns the server. On the way to cell0 that is the cell that it leaves, until its row
+    there is gone (law 6); meanwhile only a delete may be requested."""
     db = engine.world.db
     if mapped != CELL0 or ask.kind != "delete":
         return mapped
 
     async def arriving(tx: Tx) -> str:
         row = await rows.fetch(tx, cell.servers, id=ask.server_id, hidden=ARRIVING)
-        return "" if row is None else from_json(row["runner_proof"], {}).get("left", "")
+        return "" if row is None else as_text(json_object(row["runner_proof"]).get("left"))
 
     async def is_there(tx: Tx) -> bool:
         return await rows.fetch(tx, cell.servers, id=ask.server_id, hidden=LEAVING) is not None
@@ -93,7 +94,8 @@ async def _owner(engine: Engine, mapped: str, ask: Ask) -> str:
 
 
 async def _earlier(engine: Engine, ask: Ask) -> Accepted | None:
-    """The same key was used before, in whichever journal; the server may have moved or gone since (law 10)."""
+    """Return the operation of an earlier request with the same key, in whichever journal; the server may have moved or
+    gone since (law 10)."""
 
     async def body(tx: Tx) -> Accepted | None:
         return await known_key(tx, ask)
@@ -124,7 +126,7 @@ async def find_mapping(engine: Engine, server_id: str) -> Row:
 
 
 async def _delete_unplaced(engine: Engine, ask: Ask) -> Accepted | None:
-    """None when `place` was faster: the server is in a cell by now."""
+    """Delete a server that is in no cell. None: `place` was faster, and the server is in a cell now."""
     operation = engine.operation("delete_unplaced")
     operation_id = ask.operation_id or engine.world.ids.uuid()
 

@@ -43,7 +43,7 @@ _HOSTS_WITH_WORK = Sql(select(steps.c.place).where(STEP_IS_OPEN, steps.c.place !
 
 
 async def ready_operations(journal: Store) -> list[str]:
-    """Operations whose next CONTROL step is due."""
+    """Return operations whose next CONTROL step is due."""
 
     async def body(tx: Tx) -> list[str]:
         return [row["operation_id"] for row in await tx.all(_READY_HERE)]
@@ -59,7 +59,7 @@ async def hosts_with_work(journal: Store) -> set[str]:
 
 
 async def take_control(engine: Engine, journal: Store, operation_id: str, *, early: int | None = None) -> Next | None:
-    """This conductor does the next CONTROL step; None when there is none or somebody else has it. The step with the
+    """Take the next CONTROL step for this conductor; None when there is none or another one has it. The step with the
     ordinal `early` is taken before its time: what it waits for may be there."""
     calls = 0
 
@@ -84,7 +84,7 @@ async def take_control(engine: Engine, journal: Store, operation_id: str, *, ear
 
 
 async def open_for_host(tx: Tx, beat: Beat) -> list[tuple[str, int]]:
-    """The steps this host should be doing and is not: new ones, and those whose order or agent got lost."""
+    """Return the steps that this host should be doing and is not: new ones, and those whose order or agent was lost."""
     open_steps = await tx.all(_FOR_HOST, host=beat.host)
     wanted = [(row["operation_id"], row["ordinal"]) for row in open_steps]
     return [(operation, ordinal) for operation, ordinal in wanted if f"{operation}/{ordinal}" not in beat.has]
@@ -93,7 +93,7 @@ async def open_for_host(tx: Tx, beat: Beat) -> list[tuple[str, int]]:
 async def take_for_host(
     engine: Engine, journal: Store, operation_id: str, ordinal: int, beat: Beat, guard: Guard
 ) -> StepOrder | None:
-    """Take a step for a host. `guard` raises `Superseded` if the host is no longer the one that asked."""
+    """Take a step for a host. `guard` raises `Superseded` if another agent has registered for the host since."""
     host, session = beat.host, beat.session
 
     async def body(tx: Tx) -> tuple[StepOrder, bool] | None:
@@ -128,7 +128,8 @@ async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[Go, AnyStep]:
 
 
 async def _mark_taken(tx: Tx, op: Op, step: AnyStep, row: Row, worker: str) -> None:
-    """Taking is a compare-and-set on the operation row: cancel and supersede come before it or after it (law 8)."""
+    """Take the step by a compare-and-set on the operation row: cancel and supersede come before it or after it (law
+    8)."""
     was = op.state
     op.state, op.waiting_for = standing(op, row["way"])
     op.committed = op.committed or (step.no_return and row["way"] == "do")

@@ -19,6 +19,6 @@ class WaitingList:
             self._waiting[journal.name, operation_id] = journal, ordinal
 
     def take(self) -> list[tuple[Store, str, int]]:
-        """All of them, each with the ordinal of the step that waits; they are forgotten here."""
+        """Return all of them, each with the ordinal of the step that waits, and forget them."""
         waiting, self._waiting = self._waiting, {}
         return [(journal, operation, ordinal) for (_, operation), (journal, ordinal) in waiting.items()]

@@ -17,8 +17,8 @@ from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Refused
 from kilonova.domain.failure_watch import ACTS, EVACUATED_AGAIN, HELD
 from kilonova.domain.host import FENCE, HostState
+from kilonova.domain.json import as_object, as_text, json_object
 from kilonova.domain.operation import LIVE_STATES
-from kilonova.domain.server import from_json
 from kilonova.domain.whole_hosts import SKIP
 from kilonova.engine.accept import IdempotencyKey
 from kilonova.engine.core import Engine
@@ -218,9 +218,9 @@ class Watch:
         row = await self.engine.world.db.cell(failure["cell"]).read(body)
         if row is not None and row["state"] in LIVE_STATES:
             return
-        account = {} if row is None else from_json(row["facts"], {}).get("account") or {}
-        error = {} if row is None else from_json(row["error"], {}) or {}
-        sentence = account.get("sentence") or error.get("message") or "the evacuation has ended"
+        account = {} if row is None else as_object(json_object(row["facts"]).get("account"))
+        error = {} if row is None else json_object(row["error"])
+        sentence = as_text(account.get("sentence")) or as_text(error.get("message")) or "the evacuation has ended"
         is_left = any(account.get(key) for key in LEFT) or (row is not None and row["state"] in ("undone", "failed"))
         stopped = row is not None and row["state"] == "cancelled"  # by an operator, whose decision counts
         if await self._take(failure):

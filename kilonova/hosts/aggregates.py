@@ -74,7 +74,7 @@ def _default(engine: Engine) -> str:
 
 
 async def _refuse_moving(engine: Engine, aggregates: Aggregates, hosts: Iterable[str], zone: str, doing: str) -> None:
-    """Hosts that have servers and whose zone would be another one."""
+    """Refuse to change the zone of hosts that have servers."""
     book = AggregateBook(engine.world.db.control, _default(engine))
     book.take(0, await aggregates.all())
     moving = [host for host in hosts if book.zone_of(host) != zone]

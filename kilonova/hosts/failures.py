@@ -40,7 +40,7 @@ _OBSERVERS = Sql(select(observers.c.id, observers.c.since, observers.c.until))
 
 
 class Silent(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that is not heard, or that counts as dead by somebody's word."""
+    """A host that is not heard, or that was declared dead."""
 
     cell: str
     session: str | None
@@ -82,7 +82,7 @@ async def look(engine: Engine, worker: str = "") -> HostObservation:
         return await store.read(lambda tx: _cell_sight(tx, store.name, down_after, worker))
 
     by_cell = await read_by_cell(engine.world.db, read)
-    # After the cells: whoever was fenced while they were read is not silent there, and is counted here.
+    # After the cells: a host that was fenced while they were read is not silent there, and is counted here.
     lately = await engine.world.db.control.read(lambda tx: fenced_lately(tx, rules.storm_window))
     seen = [one for one in by_cell.values() if one is not None]
     not_heard = {one.name: one for cell in seen for one in cell.not_heard}
@@ -138,7 +138,7 @@ async def _cell_sight(tx: Tx, cell: str, down_after: float, worker: str) -> Cell
 
 
 async def disarm_watch(engine: Engine, seconds: float, reason: str, cause: Cause) -> None:
-    """Nothing new is begun by itself until then; what is under way ends."""
+    """Disarm the watch until then: it begins nothing new, and what is under way ends."""
     if not reason.strip():
         raise Refused("bad_request", "reason: it must not be empty; it is shown with the watch")
     if not 0 < seconds <= LONGEST_DISARM:
@@ -173,14 +173,14 @@ async def watch_status(engine: Engine) -> JsonObject:
 
 def _shown(one: Silent) -> JsonObject:
     assert one.decision is not None
-    told = {"decision": one.decision.outcome, "why": one.decision.sentence}
+    decision = {"decision": one.decision.outcome, "why": one.decision.sentence}
     evidence = {
         "servers": one.use.servers,
         "state": one.state.status,
         "evidence": one.state.sentence,
         "silent_seconds": round(one.state.silent),
     }
-    return {"host": one.name, "cell": one.cell, **evidence, **told}
+    return {"host": one.name, "cell": one.cell, **evidence, **decision}
 
 
 def failure_view(row: Mapping[str, Any] | Row) -> JsonObject:

@@ -105,7 +105,7 @@ async def forget_host(
     try:
         await unmap_host(engine.world, name, cell_name, engine.write, next_cell)
     except Refused:
-        # its provider is gone: it registers anew, and that makes it again
+        # its provider is gone: registering again makes a new one
         await engine.write(journal, lambda tx: raise_epoch(tx, name))
         raise
     await drop_record(journal, name, engine.write, check)
@@ -169,7 +169,8 @@ async def drop_record(journal: Store, name: str, write: Write, check: Body[None]
 
 
 async def move_host(engine: Engine, name: str, to: str) -> None:
-    """Into another cell, without anything on it. Asked again after a request that was cut off, it is finished."""
+    """Move the host, with nothing on it, into another cell. A request that was cut off is finished when it is
+    repeated."""
     if to not in engine.world.db.cells() or to == CELL0:
         await find_host(engine, name)
         raise Refused("not_found", f"cell {to[:80]}: not found, or not for hosts; `kilonova cell list` shows them")
@@ -211,7 +212,7 @@ async def refuse_unless_empty(tx: Tx, name: str, *, is_alive: bool = False) -> N
 
 
 async def refuse_unless_idle(tx: Tx, name: str) -> None:
-    """Refused while an operation is at work on the host, or on a server that has a copy there."""
+    """Raise `Refused` while an operation is at work on the host, or on a server that has a copy there."""
     for statement in (_BUSY, _STEPS):
         row = await tx.one(statement, host=name)
         if row is not None and row["n"]:

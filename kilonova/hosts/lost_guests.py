@@ -41,7 +41,7 @@ _LOST = Sql(
 
 
 async def adopt_lost(tx: Tx, host: str, reports: Sequence[CopyReport], now: float) -> list[tuple[str, int]]:
-    """Before its copies are judged; returns the servers and copies that were adopted."""
+    """Adopt them before the host's copies are judged; return the servers and copies that were adopted."""
     adopted = []
     for row in await tx.all(_LOST, host=host):
         report = _counting(row, [one for one in reports if one.server == row["id"] and one.whole])
@@ -62,7 +62,7 @@ def _counting(row: Row, whole: list[CopyReport]) -> CopyReport | None:
 
 
 def _adopted(host: str, report: CopyReport, now: float) -> dict[str, object]:
-    """`returned` says whether it still runs then, as after a restore."""
+    """Return the columns of an adopted server. `returned` records later whether it still runs, as after a restore."""
     proof = {"why": f"the cell's database was lost; {host} holds the claim and reported the copy", "by": ""}
     is_on = report.power == "on"
     return {

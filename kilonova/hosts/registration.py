@@ -73,7 +73,7 @@ async def register(engine: Engine, message: Register) -> Registered:
         host = await rows.fetch(tx, cell.hosts, lock=True, **keys)
         if host is None:
             raise _overtaken(message.host)
-        # whoever answers is no longer fenced; what was decided meanwhile it learns now
+        # a host that answers is no longer fenced; it learns now what was decided meanwhile
         values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
         values["fenced"] = None
         values |= {"hypervisor": to_json(message.inventory.hypervisor), "reported_at": now}
@@ -106,7 +106,7 @@ async def register(engine: Engine, message: Register) -> Registered:
 
 
 def refusal_of_other_cloud(engine: Engine, message: Register) -> str:
-    """Why the host may not join; "" when it is new or this cloud's own."""
+    """Return why the host may not join; "" if it is new or this cloud's own."""
     cloud = engine.world.db.cloud
     if not cloud or message.cloud in ("", cloud):
         return ""
@@ -117,8 +117,8 @@ def refusal_of_other_cloud(engine: Engine, message: Register) -> str:
 
 
 async def _with_new_ports(engine: Engine, message: Register) -> set[str]:
-    """The servers of the host whose ports changed while it may have been away; of a host that filters, all: the rules
-    of their groups may be others."""
+    """Return the servers of the host whose ports changed while it may have been away. For a host that filters traffic
+    that is every server: the rules of their groups may have changed."""
     servers = list({report.server for report in message.copies})
     if message.filters or engine.world.network is None:
         return set(servers)
@@ -126,7 +126,7 @@ async def _with_new_ports(engine: Engine, message: Register) -> set[str]:
 
 
 async def _with_devices(engine: Engine, message: Register, verdicts: list[Verdict]) -> list[Verdict]:
-    """Each guest with its ports and volumes. Beyond what one message takes, a guest without volumes is left as it is
+    """Add ports and volumes to each guest. Beyond what one message takes, a guest without volumes is left as it is
     defined there."""
     defined = [one.server for one in verdicts if one.guest is not None]
     ports = await ports_of(engine.world, defined, filters=message.filters) if defined else {}
@@ -150,8 +150,8 @@ async def _declared_gone(engine: Engine, message: Register) -> Row | None:
 
 
 async def find_cell(engine: Engine, message: Register, former: str = "") -> Store:
-    """A host stays in the cell where it was first seen; a new one joins the cell it names, its former one if it was
-    declared gone there, or the first there is."""
+    """Return the host's cell: where it was first seen; for a new host the cell that it names, its former one if it was
+    declared gone there, or the first one."""
     db, host, wanted = engine.world.db, message.host, message.cell
     if wanted and wanted not in db.cells():
         await db.learn()  # it may be new
@@ -187,8 +187,8 @@ def _overtaken(host: str) -> Superseded:
 
 
 async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row | None) -> tuple[Row, int]:
-    """The host's record, and the number of this registration: above all that its cell and placement have seen, also
-    where one of them was restored."""
+    """Return the host's record and the number of this registration: above all that its cell and placement have seen,
+    also if one of them was restored."""
     seen = await newest_registration(engine.world.db.placement, message.host)
     ids = engine.world.ids.uuid(), engine.world.ids.uuid()
 
@@ -203,8 +203,8 @@ async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row
 
 
 async def _recorded(tx: Tx, message: Register, gone: Row | None, ids: tuple[str, str]) -> Row:
-    """The host's record, locked; its identity is a key, and neither may change behind the other's back. One that was
-    declared `gone` is disabled until an administrator enables it."""
+    """Return the host's record, locked. Its identity is a key, and neither may change without the other. A host that
+    was declared `gone` is disabled until an administrator enables it."""
     identity = identity_of(message.key)
     row = await rows.fetch(tx, cell.hosts, lock=True, name=message.host)
     if row is not None:

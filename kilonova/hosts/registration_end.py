@@ -30,7 +30,8 @@ REASON_LENGTH = 500
 
 
 async def returned(engine: Engine, message: Returned) -> bool:
-    """The verdicts were carried out: debts are paid, the host may work. False: it has to register again."""
+    """End the registration: the verdicts were carried out and debts are paid, so the host may work. False: it has to
+    register again."""
     journal, placement = await cell_of(engine, message.host), engine.world.db.placement
     host = await _current(journal, message)
     if host is None:
@@ -76,8 +77,8 @@ async def _note_power(tx: Tx, host: str, server: str, copy: int, on: bool) -> No
 
 
 async def _undelete(tx: Tx, host: str, server: str, its_own: Mapping[str, object]) -> None:
-    """A server that is soft-deleted by restored records: a guest that runs proves that its owner restored it since the
-    backup (law 15)."""
+    """Restore a server that is soft-deleted by restored records: a guest that runs proves that its owner restored it
+    since the backup (law 15)."""
     if await rows.change(tx, cell.servers, {"vm_state": ACTIVE}, **its_own, unsettled=1, vm_state=SOFT_DELETED):
         await edit_details(tx, server, {"soft_deleted_at": None})
         logger.warning(
@@ -86,8 +87,8 @@ async def _undelete(tx: Tx, host: str, server: str, its_own: Mapping[str, object
 
 
 async def _note_failed(tx: Tx, host: str, server: str, copy: int, reason: str) -> None:
-    """Its owner may start it, its administrator reads why it is off. What a host says of a copy that is not its own to
-    run changes nothing."""
+    """Record that the guest did not start: its owner may start it, its administrator reads why it is off. A host's
+    report of a copy that it may not run changes nothing."""
     if await rows.fetch(tx, cell.servers, id=server, runner_host=host, runner_copy=copy, operation_id=None) is None:
         return
     told = f"{host} could not start it when it returned: {reason[:REASON_LENGTH]}"
@@ -102,7 +103,7 @@ def _is_open(host: Row) -> bool:
 
 
 def _keys(message: Returned) -> dict[str, str | int]:
-    """The host, if it is still the one that registered."""
+    """Return the columns that match the host only while this agent is the one that registered."""
     return {"name": message.host, "session": message.session, "epoch": message.epoch}
 
 
@@ -114,8 +115,8 @@ async def _current(journal: Store, message: Returned) -> Row | None:
 
 
 async def _pay(engine: Engine, journal: Store, message: Returned, server: str, copy: int) -> None:
-    """Placement first: paying twice is harmless, forgetting the claim is not. Raises `Superseded` when the host has to
-    register again."""
+    """Pay the debts, placement first: paying twice is harmless, forgetting the claim is not. Raise `Superseded` when
+    the host has to register again."""
     at_host = {"host": message.host, "server_id": server, "copy": copy}
 
     async def find(tx: Tx) -> Row | None:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from sqlalchemy import select
 
 from kilonova.domain.host import judge
-from kilonova.domain.server import from_json
+from kilonova.domain.json import as_text, json_object, texts
 from kilonova.engine.core import Engine
 from kilonova.placement.inventories import closed_providers
 from kilonova.schema.tables.cell import debts, hosts
@@ -35,11 +35,11 @@ _HOSTS = Sql(
 _OWING = Sql(select(debts.c.host).distinct())
 _CLOSING = Sql(select(operations.c.params).where(operations.c.live == 1, in_list(operations.c.kind, "kinds")))
 
-Standing = tuple[str | None, int, int | None]  # session, epoch and registration: whoever acts on a host changes one
+Standing = tuple[str | None, int, int | None]  # session, epoch and registration: every action on a host changes one
 
 
 def seconds_between_looks(engine: Engine) -> float:
-    """Longer than a fence command may take: a host is closed while that runs."""
+    """Return a time longer than a fence command may take: a host is closed while that runs."""
     return max(LEAST_BETWEEN_LOOKS, 2 * engine.settings.ha.fence_timeout)
 
 
@@ -51,7 +51,7 @@ class Reopening:
         self._closed: dict[str, dict[str, Standing]] = {}  # by cell and host, at the last look
 
     def forget(self) -> None:
-        """Another conductor looks after this: what was seen here is not the last look."""
+        """Forget what was seen: another conductor looks after this now, so it was not the last look."""
         self._closed.clear()
 
     async def look(self, journal: Store) -> None:
@@ -74,8 +74,8 @@ class Reopening:
             return {}
         busy = {row["host"] for row in await tx.all(_OWING)}
         for row in await tx.all(_CLOSING, kinds=[*CLOSING]):
-            params = from_json(row["params"], {})
-            busy |= {params.get("host"), *params.get("hosts", ())}
+            params = json_object(row["params"])
+            busy |= {as_text(params.get("host")), *texts(params.get("hosts"))}
         return {
             row["name"]: (row["session"], row["epoch"], row["registration"]) for row in up if row["name"] not in busy
         }

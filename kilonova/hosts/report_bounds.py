@@ -36,7 +36,7 @@ _SERVER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 async def report_error(message: Register, placement: Store) -> str:
-    """Why this registration is refused; empty: it may be."""
+    """Return why this registration is refused; empty if it is not."""
     wrong = next(_errors(message), "")
     if wrong:
         return f"host {message.host[:LONGEST_TEXT]}: {wrong}"

@@ -1,7 +1,7 @@
-"""An administrator's word about a host: down, up, fenced, disabled, enabled.
+"""Declarations of an administrator about a host: down, up, fenced, disabled, enabled.
 
-What closes a host acts at once and on placement first, so that no claim slips in between. What opens one only lets it
-register again: `returned` (hosts/registration.py) is the one place that makes a host a destination, after its debts.
+Closing a host acts at once and on placement first, so that no claim slips in between. Opening it only lets it register
+again: `returned` (hosts/registration_end.py) alone makes a host a destination, after its debts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 
 from kilonova.domain.errors import Failed, KilonovaError, Refused
-from kilonova.domain.server import from_json, to_json
+from kilonova.domain.json import json_object, texts
+from kilonova.domain.server import to_json
 from kilonova.engine.core import Engine
 from kilonova.engine.notifications import new_message_id, tell_service
 from kilonova.placement.inventories import set_accepting
@@ -27,14 +28,15 @@ from kilonova.store.statements import Sql
 from kilonova.world import HostFence, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
-TOLD = {"disabled", "disabled_reason", "forced_down"}  # columns that others are told of, as Nova does
+TOLD = {"disabled", "disabled_reason", "forced_down"}  # columns whose changes are notified, as in Nova
 ANY_SESSION = object()
-REGISTER_AGAIN_SECONDS = 5.0  # at most: a conductor that is told to stop may wait for it
+REGISTER_AGAIN_SECONDS = 5.0  # at most: a conductor that is stopping may wait for it
 _DEBTS_OF = Sql(select(func.count().label("number")).where(cell.debts.c.host == bindparam("host")))
 
 
 async def declare_down(engine: Engine, host: str) -> None:
-    """The host is known to be dead. What it still says belongs to a past epoch; steps there fail or become debts."""
+    """Declare that the host is dead. What it still reports belongs to a past epoch; steps there fail or become
+    debts."""
     journal, row = await find_host(engine, host)
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     await _set(engine, journal, host, epoch=True, forced_down=1)
@@ -81,7 +83,7 @@ async def _try_to_register_again(engine: Engine, journal: Store, host: str) -> N
 
 
 async def _register_again(engine: Engine, journal: Store, host: str) -> None:
-    """It was closed and nothing else came of it: if it lives, it is opened when it registers."""
+    """Let a closed host register again, since nothing else came of closing it: if it lives, that opens it."""
 
     async def body(tx: Tx) -> None:
         await _lock(tx, host)
@@ -107,7 +109,7 @@ async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
 
 
 async def declare_up(engine: Engine, host: str) -> None:
-    """Takes the word back. Refused while the host owes something: it pays by itself once it answers again."""
+    """Take the declaration back. Refused while the host owes something: it pays once it answers again."""
     journal, _ = await find_host(engine, host)
     message_id = new_message_id(engine)
 
@@ -131,7 +133,7 @@ async def declare_up(engine: Engine, host: str) -> None:
 
 
 async def disable(engine: Engine, host: str, reason: str = "") -> None:
-    """No new server goes there; what runs there goes on."""
+    """Disable the host: it gets no new server; what runs there goes on."""
     journal, row = await find_host(engine, host)
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
     await set_disabled(engine.world.db.placement, row["provider_id"], True)
@@ -140,12 +142,13 @@ async def disable(engine: Engine, host: str, reason: str = "") -> None:
 
 
 async def _close_again(engine: Engine, row: Row) -> None:
-    """The host may have been returning, and was let in by who read its record before that was changed."""
+    """Close the host again: it may have been returning, and was opened by a process that read its record before the
+    change."""
     await set_accepting(engine.world.db.placement, row["provider_id"], False)
 
 
 async def enable(engine: Engine, host: str, *, drained: bool = False) -> None:
-    """`drained`: also a host that a drain has closed; refused while that runs."""
+    """Enable the host. `drained`: also if a drain has closed it; refused while that runs."""
     journal, row = await find_host(engine, host)
     opened = {"draining": 0} if drained else {}
     guard = _refuse_while_drained if drained else None
@@ -159,12 +162,12 @@ async def _refuse_while_drained(tx: Tx, host: Row) -> None:
     if not host["draining"]:
         return
     for row in await rows.fetch_all(tx, operations, kind="drain_host", live=1):
-        if host["name"] in from_json(row["params"], {}).get("hosts", ()):
+        if host["name"] in texts(json_object(row["params"]).get("hosts")):
             raise Refused("busy", f"host {host['name']}: operation {row['id']} drains it; cancel that first")
 
 
 async def find_host(engine: Engine, host: str) -> tuple[Store, Row]:
-    """The host's cell and record."""
+    """Return the host's cell and record."""
 
     async def record(tx: Tx) -> Row | None:
         return await rows.fetch(tx, cell.hosts, name=host)

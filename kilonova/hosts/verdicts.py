@@ -115,8 +115,9 @@ async def _verdict(
 
 
 async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool, new_ports: Set[str]) -> Verdict:
-    """It holds permission to run, and runs again if it should; what its owner stopped is off, whatever happened there
-    meanwhile. While an operation is under way only that one says so: the host is asked again when it has ended."""
+    """Return the verdict on the copy that may run: it runs again if it should; a server that its owner stopped is off,
+    whatever happened there meanwhile. While an operation is under way, that one decides: the host is asked again when
+    it has ended."""
     state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
     should_run = report.whole and (state == ACTIVE or (state == RESIZED and was_running))
     if server["operation_id"] is not None:
@@ -124,7 +125,7 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool, new_p
         return Verdict(report.server, report.copy, "adopt", "it holds permission to run; an operation is under way")
     if server["unsettled"]:
         return _adopted_as_it_is(report)
-    # its volumes and ports may be others by now, or connected anew
+    # its volumes and ports may have changed, or have new connections
     is_new = server["volume_info"] or report.server in new_ports
     guest = guest_spec(Server.from_row(server), report.copy) if is_new and report.defined else None
     if state in (STOPPED, SOFT_DELETED):
@@ -135,8 +136,8 @@ async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool, new_p
 
 
 def _adopted_as_it_is(report: CopyReport) -> Verdict:
-    """The records are older than the guest: it is neither started nor stopped because of them, since a newer copy may
-    run elsewhere."""
+    """Return the verdict on a copy that is newer than the records: it is neither started nor stopped because of them,
+    since a newer copy may run elsewhere."""
     if not report.whole:
         return Verdict(report.server, report.copy, "quarantine", "the records were restored, and its disk is not whole")
     return Verdict(report.server, report.copy, "adopt", "it holds permission to run; the records were restored")
@@ -178,8 +179,8 @@ async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> No
 
 
 async def note_missing(tx: Tx, host: str, reports: Sequence[CopyReport], now: float) -> list[str]:
-    """Servers that run here by restored records, and whose copy is not reported whole, are in ERROR: another copy may
-    be the right one, and an operator says which. Returns their ids."""
+    """Put servers into ERROR that run here by restored records and whose copy is not reported whole: another copy may
+    be the right one, and an operator says which. Return their ids."""
     whole = {(report.server, report.copy) for report in reports if report.whole}
     unsettled = await rows.fetch_all(tx, cell.servers, runner_host=host, unsettled=1, deleted=0)
     missing = [row["id"] for row in unsettled if (row["id"], row["runner_copy"]) not in whole]

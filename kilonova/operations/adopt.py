@@ -40,7 +40,7 @@ MOVES: StepTargets[MoveFacts] = StepTargets(
 
 
 async def proof_against(world: World, journal: Store, server: Server, down_after: float) -> str:
-    """Why no other copy can run. Raises `Refused` where one may."""
+    """Return why no other copy can run. Raise `Refused` if one may."""
     host, copy = server.runner_host, server.runner_copy
     if host is None:
         return "no copy held permission to run"
@@ -75,7 +75,7 @@ async def check_runner(ctx: AdoptContext) -> None:
 
 
 async def select_host(ctx: AdoptContext) -> None:
-    """The copy is there: only placement is asked whether the books have room."""
+    """Choose the host that the copy is on: only placement is asked whether there is capacity."""
     await choose(ctx, ctx.row.flavor, [ctx.journal.name], {}, ctx.params.host)
     ctx.facts.migration = ctx.facts.migration or ctx.world.ids.uuid()
 
@@ -100,7 +100,8 @@ async def adopt_copy(ctx: AdoptContext) -> None:
 
 
 async def _give_up(tx: Tx, host: str, server: str, copy: int, ctx: AdoptContext, now: float) -> None:
-    """The copy that counted until now. If the records were restored, it may be the better one after all: it is kept."""
+    """Give up the copy that counted until now. If the records were restored, it may be the better one after all: it is
+    kept."""
     at_host: dict[str, object] = {"server_id": server, "copy": copy, "host": host}
     if copy > (ctx.row.turn_floor or 0):
         await rows.change(tx, cell.copies, {"state": "leaving"}, **at_host)
@@ -141,7 +142,7 @@ class Adopt(Operation[MoveFacts, AdoptParams]):
         )
 
     async def accepted(self, tx: Tx, op: Op, facts: MoveFacts, subject: Subject[AdoptParams], now: float) -> None:
-        """The word is recorded with the copy; what the copy is decides what the server becomes."""
+        """Record the operator's request with the copy; the state of the copy decides the state of the server."""
         server, on_host = op.server_id, f"copy {facts.copy} on {facts.destination}"
         keys = {"host": facts.destination, "server_id": server, "copy": facts.copy}
         row = await rows.fetch(tx, cell.quarantine, lock=False, **keys)

@@ -1,9 +1,9 @@
 """Attach a volume to a server, running or not.
 
-(the server's record has it from the start) -> reserve it -> connect it to the server's host, with a secret of its own
+(the server's record has it from the start) -> reserve it -> connect it to the server's host, with its own secret
   -> attach_volume on the host -> the volume is in use
-Any failure is undone in reverse order: the guest loses it, and it is released. A host that has fallen silent is told
-what its guest shall have when it returns, and its secret is worth nothing by then.
+Any failure is undone in reverse order: the guest loses it, and it is released. A host that has fallen silent learns
+which volumes its guest has when it returns; its secret is invalid by then.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ WAITS_FOR_OWNER = ("finished", "confirming", "reverting")
 
 
 def finished_migration(subject: Subject[Params]) -> ResizeFacts:
-    """The facts of the move that is to be confirmed or reverted."""
+    """Return the facts of the move that is to be confirmed or reverted."""
     move, server = subject.migration, subject.server
     assert server is not None
     if move is None or move["status"] not in WAITS_FOR_OWNER:
@@ -73,7 +73,7 @@ CHECKED: StepTargets[MoveFacts] = StepTargets(
 
 
 async def check_whole(host: HostContext) -> StepResult:
-    """The source's copy goes only if this one is complete."""
+    """Check that the destination's copy is complete: only then the source's copy is removed."""
     return await require_whole(host, "revert the migration: its former host still has one")
 
 

@@ -92,7 +92,8 @@ class _Begun(SnapshotFacts, kw_only=True):
 
 
 async def list_what_exists(ctx: DeleteContext) -> None:
-    """A migration that was interrupted between its claim and its record is known to its operation only."""
+    """List copies and claims. A migration that was interrupted between its claim and its record is known only to its
+    operation."""
 
     async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row], Sequence[Row]]:
         server = {"server_id": ctx.server_id}

@@ -28,7 +28,8 @@ DeleteContext = Context[DeleteFacts, Params]
 
 
 async def remove_rows(ctx: DeleteContext) -> None:
-    """Fences the server in those cells, so that nothing of an older turn appears there afterwards."""
+    """Remove the rows, and fence the server in those cells, so that nothing of an older turn appears there
+    afterwards."""
 
     async def body(tx: Tx, fence: FenceKey) -> None:
         await pass_fence(tx, *fence)

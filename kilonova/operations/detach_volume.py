@@ -1,6 +1,6 @@
 """Detach a volume from a server, running or not.
 
-detach_volume on the server's host -> release it (from here on only forward): its secret is worth nothing any more
+detach_volume on the server's host -> release it (from here on only forward): its secret becomes invalid
 A host that does not give it up leaves everything as it was; the guest gets it back unless an administrator has removed
 its attachment meanwhile.
 """

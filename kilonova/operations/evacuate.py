@@ -3,8 +3,8 @@
 (undo what the dead host was in the middle of; where that brings the server back to a host that is dead as well, that
 one is the source from then on) -> select -> claim the destination (the source's share stays, held for
 the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> ports and volumes go to
-the destination: what the source knew of the volumes is worth nothing any more -> rebuild_instance there (the disk is
-taken over on shared storage, else made anew from the image) -> the source owes its copy
+the destination: the source's connections to the volumes are invalid -> rebuild_instance there (the disk is
+taken over on shared storage, else made again from the image) -> the source owes its copy
 A destination that fails is cleaned and another is tried; when none is left, permission goes back to the source, whose
 copy was never touched: it is adopted when the host returns. The source's share is freed when the source is clean.
 """
@@ -76,7 +76,7 @@ async def select_destination(ctx: EvacuateContext) -> None:
 
 
 async def end_accepted(ctx: EvacuateContext) -> None:
-    """Accepting it has made the record of the move; one that never got a claim ends here."""
+    """End the record of the move that accepting it has made; it never got a claim."""
     migration = ctx.facts.migration
 
     async def change(tx: Tx, now: float) -> None:
@@ -111,7 +111,8 @@ async def give_to_destination(ctx: EvacuateContext) -> None:
 
 
 async def give_back_to_source(ctx: EvacuateContext) -> None:
-    """The destination reported its copy removed, or was declared down and owes it: the source's copy is the one."""
+    """Give permission to run back to the source: the destination reported its copy removed, or was declared down and
+    owes it."""
     source = ctx.facts.source
     give_runner(ctx, source, ctx.facts.source_copy, "the destination's copy is gone or declared down")
 
@@ -122,7 +123,8 @@ async def give_back_to_source(ctx: EvacuateContext) -> None:
 
 
 async def leave_debt(ctx: EvacuateContext) -> None:
-    """Every copy that the source has, and its share of the claim, go when it returns or is declared gone."""
+    """Record as debts every copy that the source has, and its share of the claim: they go when it returns or is
+    declared gone."""
     facts, server_id = ctx.facts, ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
@@ -190,7 +192,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         )
 
     def joins(self, subject: Subject[MoveParams]) -> bool:
-        """Asked again with the same or no target: the same operation (law 10)."""
+        """Return whether the same or no target is requested: then it is the same operation (law 10)."""
         live, server = subject.live, subject.server
         if live is None or server is None or live["kind"] != self.name:
             return False
@@ -199,7 +201,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         return running.facts(self).source == server.host and requested in (None, wanted)
 
     async def accepted(self, tx: Tx, op: Op, facts: EvacuateFacts, subject: Subject[MoveParams], now: float) -> None:
-        """The record of the move; and whatever the source still sends is of an epoch that has passed."""
+        """Write the record of the move, and raise the source's epoch: whatever it still sends is outdated."""
         server = subject.server
         assert server is not None
         facts.migration = str(uuid.uuid5(uuid.UUID(op.id), "migration"))

@@ -1,4 +1,4 @@
-"""The facts of operations, by family: what each finds out and keeps in its journal (engine/facts.py)."""
+"""The facts of operations, by family: each operation finds them out and keeps them in its journal (engine/facts.py)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ HERE: StepTargets[CopyFacts] = StepTargets("its host", lambda facts: [Target(fac
 DESTINATION: StepTargets[PlacedFacts] = StepTargets(
     "destination", lambda facts: [Target(facts.destination, facts.copy)] if facts.destination else []
 )
-# From the second attempt on: the first destination was chosen by whoever handed the operation over.
+# From the second attempt on: the operation before this one chose the first destination.
 ELSEWHERE: StepTargets[PlacedFacts] = StepTargets("control", lambda facts: [Target("")] if facts.tried else [])
 WITH_PORTS: StepTargets[PlacedFacts] = StepTargets("control", lambda facts: [Target("")] if facts.ports else [])
 
@@ -71,7 +71,7 @@ WITH_PORTS: StepTargets[PlacedFacts] = StepTargets("control", lambda facts: [Tar
 
 
 class FailedChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Why no host was found for the servers of one request."""
+    """The reason for which no host was found for the servers of one request."""
 
     code: str
     message: str
@@ -111,7 +111,7 @@ class RetryFacts(OperationFacts, kw_only=True):
 
 
 class OpenMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an open migration holds at its source."""
+    """The resources that an open migration holds at its source."""
 
     source_host: str
     source_copy: int
@@ -175,7 +175,7 @@ class ResizeFacts(MoveFacts, kw_only=True):
     new_flavor: str = ""
 
     def flavor_of(self, copy: int) -> Flavor | None:
-        """The old flavor for the source's copy, the new one for the destination's."""
+        """Return the old flavor for the source's copy, the new one for the destination's."""
         if not self.new_flavor:
             return None
         if copy == self.source_copy:

@@ -26,7 +26,8 @@ async def receive(engine: Engine, images: Images, order: UploadOrder, chunks: As
 
 
 async def readable(engine: Engine, images: Images, token: str, image_id: str) -> Image:
-    """The image, if the token lets its host fetch it. Raise `Refused` otherwise, or if it was deleted meanwhile."""
+    """Return the image if the token lets its host fetch it. Raise `Refused` otherwise, or if it was deleted
+    meanwhile."""
     await redeem(engine, token, image_id, FETCH)
     image = await images.record(image_id)
     if image is None or not image.has_bytes:

@@ -1,4 +1,4 @@
-"""Rebuild: the owner makes the server anew from an image, on its host, under its id; claims and ports stay.
+"""Rebuild: the server is made again from an image, on its host, under its id; claims and ports stay.
 
 (the image is the server's as soon as it is accepted) -> the scheduler says whether the host may run another image
   -> a new copy is made beside the old one -> the old one stops (the new one gets its ephemeral disks, if the owner said
@@ -106,7 +106,7 @@ def plan_copy(ctx: RebuildContext, result: StepResult) -> None:
 
 
 async def restore_image(ctx: RebuildContext) -> None:
-    """Accepting the rebuild has set it, so this is undone even if nothing else was begun."""
+    """Restore the image. Accepting the rebuild has set it, so this is undone even if nothing else was begun."""
     facts, server_id = ctx.facts, ctx.server_id or ""
 
     async def change(tx: Tx, now: float) -> None:
@@ -156,7 +156,7 @@ async def start_copy(host: HostContext) -> StepResult:
 
 
 def _without_way_back(host: HostContext, why: Failed) -> Failed:
-    """The owner reads what has become of the disk."""
+    """Return the failure, with what has become of the old copy: the owner reads it."""
     if host.facts.room != INSTEAD:
         return why
     return Failed(NO_WAY_BACK, f"{why.code}: {why.message}; the old copy was removed first", final=why.final)
@@ -169,14 +169,14 @@ async def _make(host: HostContext) -> str:
 
 
 def room_made(ctx: RebuildContext, result: StepResult) -> None:
-    """The new copy is the server's, though it is not made yet: nothing else can ever run."""
+    """Record the new copy as the server's, though it is not made yet: nothing else can ever run."""
     copy_gone(ctx, result)
     give_runner(ctx, ctx.facts.destination, ctx.facts.copy, "its host reported the old copy removed")
     ctx.set_server(copy=ctx.facts.copy)
 
 
 async def preserve_ephemeral(host: HostContext) -> StepResult:
-    """The old copy is off: what its ephemeral disks hold is copied to the new one's."""
+    """Copy the content of the ephemeral disks to the new copy's; the old copy is off."""
     await host.driver.ensure_ephemeral(host.spec, of_copy=host.facts.source_copy)
     return StepResult()
 

@@ -36,7 +36,7 @@ PASSING = ("no_valid_host", "not_known", "quota_exceeded", "cancelled")
 
 
 async def put_back(ctx: RetryContext) -> None:
-    """Accepting has changed the server, so this is undone even if nothing else was begun."""
+    """Put the server back. Accepting has changed it, so this is undone even if nothing else was begun."""
     before, server_id = ctx.facts.before, ctx.server_id or ""
     if ctx.facts.devices:
         await release_held(ctx)
@@ -89,7 +89,7 @@ def request_of(spec: ServerSpec, server: Server, changes: RetryParams | None = N
 
 
 def _placing(ctx: RetryContext, spec: ServerSpec) -> Newborn:
-    """Counting on from here: fences compare ordinals."""
+    """Return `place` to begin. Its ordinals continue from here: fences compare them."""
     return Newborn(
         kind="place",
         id=ctx.operation_id,

@@ -1,4 +1,4 @@
-"""Rebuild of a server that boots from a volume: its guest is made anew on its host; claims, ports and volumes stay.
+"""Rebuild of a server that boots from a volume: its guest is made again on its host; claims, ports and volumes stay.
 
 As rebuild.py, but the root disk is not the host's. Up to 2.92 the volume keeps its content. From 2.93 on an image
 replaces it, while no guest has it open:
@@ -69,7 +69,7 @@ async def _worked(ctx: RebuildContext) -> VolumeState | None:
 
 
 async def _state(ctx: RebuildContext) -> VolumeState | None:
-    """None: an administrator took it away."""
+    """Return the volume's state. None: an administrator removed the attachment."""
     try:
         return await service_of(ctx).state(ctx.facts.volume)
     except Refused:

@@ -3,7 +3,7 @@
 as `migrate` up to finish_resize on the destination -> check_destination (its copy is whole)
   -> confirm_resize on the source (from here on only forward) -> drop what the migration held -> as it was, elsewhere
 Any failure before the point of no return is undone in reverse order: the server is as it was, where it was. While both
-copies exist it stands as any migrated server does, so that nobody takes the one for the other.
+copies exist, its record is that of any migrated server, so that the copies are not confused.
 """
 
 from __future__ import annotations

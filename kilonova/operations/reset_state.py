@@ -1,6 +1,6 @@
 """Reset state: an administrator's word about what a server's state is. Nothing happens to its guest.
 
-It is no operation but one transaction, done before the answer. It is refused while an operation is under way, while the
+It is one transaction before the answer, not an operation. It is refused while an operation is under way, while the
 state tells which of two copies counts (VERIFY_RESIZE), and for deleted servers. Nova overwrites those states too, and
 then the server is stuck.
 """

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Integer, and_, bindparam, or_, select
 
 from kilonova.domain.errors import Unreachable
-from kilonova.domain.server import from_json
+from kilonova.domain.json import json_object
 from kilonova.schema.tables.cell import action_events, actions
 from kilonova.schema.tables.journal import operations, steps
 from kilonova.store.open import CELL0
@@ -110,7 +110,7 @@ async def _with_earlier(stores: Stores, operations: list[Journaled]) -> list[lis
     placed = placings | {one.row["id"]: one.row for one in operations if one.row["kind"] == "place"}
     unburied: dict[str, Row] = {}
     with contextlib.suppress(Unreachable):
-        left = [id_ for id_, row in placed.items() if from_json(row["facts"], {}).get("from_cell0")]
+        left = [id_ for id_, row in placed.items() if json_object(row["facts"]).get("from_cell0")]
         unburied = await _with_ids(stores.cell(CELL0), left)
     whole = []
     for one in operations:
@@ -137,7 +137,7 @@ async def find(stores: Stores, operation_id: str) -> list[Journaled]:
 
 
 def _is_continued(row: Row) -> bool:
-    return row["kind"] == "place" and bool(from_json(row["facts"], {}).get("handed_over"))
+    return row["kind"] == "place" and bool(json_object(row["facts"]).get("handed_over"))
 
 
 async def operations_by_turn(stores: Stores, server: str) -> dict[int, tuple[str, str]]:

@@ -20,7 +20,7 @@ def with_hardware(requester: Requester, flavor: Flavor, image: Image | None) -> 
 
 
 def with_properties(requester: Requester, flavor: Flavor, properties: Mapping[str, str]) -> Flavor:
-    """The same, with the properties of an image."""
+    """Return the flavor with what the properties of an image ask for, too."""
     with faults_of_the_caller():
         aliases = requester.services.pci_aliases
         hardware = requested_hardware(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, dict(properties), aliases)
@@ -28,7 +28,7 @@ def with_properties(requester: Requester, flavor: Flavor, properties: Mapping[st
 
 
 def check_same_hardware(flavor: Flavor, image: Image) -> None:
-    """A rebuild stays on its host, so the new image may not ask for other hardware."""
+    """Refuse an image that asks for other hardware: a rebuild stays on its host."""
     with faults_of_the_caller():
         refuse_other_hardware(flavor, dict(image.properties), image.id)
 

@@ -9,7 +9,8 @@ from kilonova.world import Store
 
 
 async def held_in_placement(placement: Store, options: QuotaOptions, project: str, user: str) -> Held:
-    """Cores and memory: a server that is being moved counts twice, one in cell0 not at all. Nothing: count as usual."""
+    """Return cores and memory held there: a server that is being moved counts twice, one in cell0 not at all. Empty
+    unless placement counts: count as usual."""
     if not options.count_usage_from_placement:
         return NOTHING
     return await _held(placement, project, ""), await _held(placement, project, user)

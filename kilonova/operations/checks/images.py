@@ -39,7 +39,7 @@ def image_details(image: Image) -> ImageDetails:
 
 
 def check_fit(requester: Requester, flavor: Flavor, image: Image | None) -> None:
-    """A disk of 0 takes whatever size the image has, so it needs a right."""
+    """Check that the image fits. A disk of 0 takes whatever size the image has, so it needs a permission."""
     check_memory(flavor, image)
     if image is not None:
         image.require_data()

@@ -9,9 +9,10 @@ import msgspec
 from kilonova.domain.cause import Cause
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
+from kilonova.domain.json import as_list, as_object, as_text, json_object
 from kilonova.domain.network import WantedPort
 from kilonova.domain.params import ManyParams, ServerSpec, SpecOfMany
-from kilonova.domain.server import Flavor, from_json
+from kilonova.domain.server import Flavor
 from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, claim_key, known_key, store_operation
 from kilonova.engine.build_requests import kept_spec, put_request
@@ -105,7 +106,7 @@ async def create_many(
 
 
 async def known_creates(engine: Engine, key: IdempotencyKey, cause: Cause) -> list[tuple[str, Accepted]]:
-    """The servers that an earlier request with this key has asked for."""
+    """Return the servers that an earlier request with this key has created."""
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
         known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
@@ -167,8 +168,8 @@ async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
     first = await rows.fetch(tx, operations, id=known.operation_id)
     if first is None:
         return []
-    servers = from_json(first["params"], {}).get("servers", [{"server_id": first["server_id"]}])
-    return [(one["server_id"], Accepted(first["id"], joined=True)) for one in servers]
+    servers = as_list(json_object(first["params"]).get("servers")) or [{"server_id": first["server_id"]}]
+    return [(as_text(as_object(one).get("server_id")), Accepted(first["id"], joined=True)) for one in servers]
 
 
 async def how_many(engine: Engine, tx: Tx, cause: Cause, wanted: NewServers, held: Held, *, locks: bool = True) -> int:

@@ -70,7 +70,8 @@ async def grant_runner(ctx: CreateContext) -> None:
 
 
 async def withdraw_runner(ctx: CreateContext) -> None:
-    """The host has reported its copy removed, owes it, or never heard of it (its ports could not be had)."""
+    """Take permission to run back: the host has reported its copy removed, owes it, or never heard of it (its ports
+    could not be had)."""
     no_runner(ctx, "the host has no copy, or owes its removal")
     ctx.set_server(host=None, copy=None, claimed=None)
     ctx.forget_planned_copy(ctx.facts.copy, ctx.facts.destination)
@@ -83,7 +84,7 @@ def guest_runs(ctx: CreateContext, result: StepResult) -> None:
 
 
 def try_elsewhere(ctx: CreateContext, result: StepResult) -> None:
-    """A host where building failed is weighed down until one works there again."""
+    """Note the failed destination, and count its failed builds: the host weighs less until one works there again."""
     failed = ctx.problem is not None and ctx.problem.step == "build_and_run_instance"
     counts = ctx.settings.compute.consecutive_build_service_disable_threshold > 0
     if failed and counts and ctx.facts.destination:

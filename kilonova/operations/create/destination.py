@@ -61,7 +61,7 @@ def check_zone_of_volume(requester: Requester, zone: str, of_volume: str) -> Non
 
 
 async def _the_host(requester: Requester, names: list[str]) -> str | None:
-    """A host has one hypervisor here, of the same name."""
+    """Return the named host. It has one hypervisor, of the same name."""
     if not names:
         return None
     if len(set(names)) > 1:

@@ -63,7 +63,7 @@ def check_devices(devices: list[Device], flavor: Flavor, most_local: int) -> Non
 
 
 def with_local_disks(flavor: Flavor, devices: list[Device]) -> Flavor:
-    """The flavor with the sizes that the request names for its ephemeral disks and swap."""
+    """Return the flavor with the sizes that the request names for its ephemeral disks and swap."""
     blank = [device for device in devices if is_local(device) and device["source_type"] == "blank"]
     swap = next((device for device in blank if _is_swap(device)), None)
     sizes = [size for device in blank if _is_ephemeral(device) and (size := _gigabytes(device, flavor))]
@@ -73,7 +73,7 @@ def with_local_disks(flavor: Flavor, devices: list[Device]) -> Flavor:
 
 
 def disk_tags(devices: list[Device], flavor: Flavor) -> dict[str, str]:
-    """The tags of the local disks that have one, by the names that drivers give the disks."""
+    """Return the tags of the local disks that have one, by the names that drivers give the disks."""
     local = [device for device in devices if is_local(device)]
     sized = [device for device in local if _is_ephemeral(device) and _gigabytes(device, flavor)]
     named = [("root", device) for device in local if is_root(device)]
@@ -83,7 +83,7 @@ def disk_tags(devices: list[Device], flavor: Flavor) -> dict[str, str]:
 
 
 def _gigabytes(ephemeral: Device, flavor: Flavor) -> int:
-    """A disk without a size has all that the flavor gives."""
+    """Return the size of a disk; without one it has all that the flavor gives."""
     return int(ephemeral.get("volume_size") or flavor.ephemeral_gb)
 
 
@@ -92,7 +92,7 @@ def wrong(why: str) -> Refused:
 
 
 def wrong_source(why: Refused) -> Refused:
-    """Say what a service refuses as a fault of the mapping. What has Compute's own words stays as it is."""
+    """Report what a service refuses as a fault of the mapping. Errors with Compute's own sentence stay as they are."""
     return wrong(why.message) if why.status is None else why
 
 
@@ -114,7 +114,7 @@ def newer(old: Device) -> Device:
 
 
 def completed(device: Device, image: str) -> Device:
-    """A device in the newer form with all that a request may leave out; raises `Refused`."""
+    """Return the device in the newer form with all that a request may leave out; raise `Refused`."""
     source, named = device.get("source_type"), device.get("uuid")
     if source is None:
         raise wrong("a device needs a source_type: volume, snapshot, image or blank.")
@@ -144,7 +144,7 @@ def _check_kind(device: Device, image: str) -> None:
 
 
 def _check_order(devices: list[Device]) -> None:
-    """Counted from 0 without a gap, and there is one to boot from."""
+    """Check the boot order: counted from 0 without a gap, and with one device to boot from."""
     order = sorted(index for device in devices if (index := _index(device)) >= 0)
     if not order or order != list(range(len(order))):
         text = "Boot sequence for the instance and image/block device mapping combination is not valid."
@@ -171,7 +171,7 @@ def _check_volumes(devices: list[Device]) -> None:
 
 
 def _index(device: Device) -> int:
-    """None, and any number below 0: nothing boots from it."""
+    """Return the boot index. None, or below 0: nothing boots from it."""
     index = device.get("boot_index")
     return -1 if index is None else int(index)
 

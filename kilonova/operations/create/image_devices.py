@@ -52,7 +52,7 @@ class OldImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def devices_in(properties: Mapping[str, str], image: str) -> list[Device]:
-    """Raise `Refused` for what cannot be understood."""
+    """Return the devices of the image. Raise `Refused` for any that cannot be understood."""
     if not properties.get(MAPPING):
         return []
     is_newer = is_true(properties.get(NEWER, ""))

@@ -104,7 +104,7 @@ async def insert_server(ctx: CreateContext) -> None:
 
 
 async def remove_server(ctx: CreateContext) -> None:
-    """The hidden row of this turn."""
+    """Remove the hidden row of this turn."""
     name = ctx.facts.cell
 
     async def body(tx: Tx, fence: FenceKey) -> None:
@@ -122,7 +122,8 @@ async def map_to_cell(ctx: CreateContext) -> None:
 
 
 async def _recheck_quota(ctx: CreateContext) -> Change:
-    """Others may have used it up since the request was accepted; over it, everything is released (Nova leaks it)."""
+    """Check the quota again: others may have used it up since the request was accepted. Above it, everything is
+    released (Nova leaks it)."""
     project, user = ctx.params.project_id, ctx.params.user_id
     held = await held_in_placement(ctx.world.db.placement, ctx.settings.quota, project, user)
 

@@ -118,8 +118,8 @@ async def start_burying(ctx: ManyContext) -> None:
 
 
 async def _begin(ctx: ManyContext, facts: Callable[[str], CreateFacts], servers: Sequence[SpecOfMany]) -> int:
-    """Under ids that were given with the request, so that asking twice is harmless; not for servers that were deleted
-    meanwhile."""
+    """Begin the operations under the ids that the request got, so that repeating it is harmless; not for servers that
+    were deleted meanwhile."""
     begin, wake = ctx.begin, ctx.wake
     assert begin is not None
 
@@ -142,7 +142,7 @@ async def _begin(ctx: ManyContext, facts: Callable[[str], CreateFacts], servers:
 
 
 def _newborn(ctx: ManyContext, one: SpecOfMany, facts: CreateFacts) -> Newborn:
-    """Counting on from here: fences compare ordinals."""
+    """Return the operation to begin. Its ordinals continue from here: fences compare them."""
     return Newborn(
         kind="place",
         id=one.operation_id,

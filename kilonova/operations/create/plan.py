@@ -53,7 +53,7 @@ class CreateRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> CreateRehearsal:
-    """Raises `Refused` exactly when the real request would be refused."""
+    """Rehearse a create. Raise `Refused` exactly when the real request would be refused."""
     news = wanted.make(await _how_many(engine, wanted, cause))
     now = engine.world.clock.now()
     asks = [asked((f"{REHEARSAL}-{n}", REHEARSAL), new, cause, now, None) for n, new in enumerate(news, 1)]

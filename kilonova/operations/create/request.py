@@ -121,7 +121,7 @@ class _Made(msgspec.Struct, frozen=True):
         return [self._server(n, count) for n in range(count)]
 
     def _server(self, n: int, count: int) -> NewServer:
-        """Several servers of one request differ by their number."""
+        """Return one server; those of one request differ by their number."""
         disks, request = self.disks, self.request
         name = request.name if count == 1 else f"{request.name[:250]}-{n + 1}"
         hostname = self.details.hostname or hostname_from(name) or f"server-{n}"
@@ -219,7 +219,7 @@ async def _details(requester: Requester, request: ServerRequest, disks: Requeste
 
 
 def _needs_config_drive(requester: Requester, request: ServerRequest, image: Image | None) -> bool:
-    """The request, the operator or the image says so."""
+    """Return whether the request, the operator or the image asks for one."""
     asked = request.config_drive or requester.settings.default.force_config_drive
     return asked or (image is not None and is_mandatory(image.properties))
 

@@ -49,7 +49,7 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str = "") -> list[Unplaced]:
-    """A page by id, each planned by itself: whether there is room for all of them is not looked at."""
+    """Return a page by id. Each server is planned alone: whether there is room for all of them is not checked."""
     db = engine.world.db
 
     async def buried(tx: Tx) -> tuple[Sequence[Row], dict[str, Row]]:

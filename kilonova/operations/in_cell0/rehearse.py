@@ -71,7 +71,7 @@ async def plan_place(engine: Engine, cause: Cause, server: Server, spec: ServerS
 
 
 def _outlook(spec: ServerSpec, planned: PlannedServer) -> JsonObject:
-    """It never had a disk: each is made, or is a volume that is attached as it is."""
+    """Return the outlook: the server never had a disk, so each is made, or is a volume that is attached as it is."""
     disks = [_fate(one) for one in spec.volumes]
     if not any(one.is_root for one in spec.volumes):
         disks.insert(0, root_disk("created", spec.image))

@@ -28,7 +28,7 @@ async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
 
 
 async def whole_request(engine: Engine, ask: Ask) -> Ask:
-    """Add what was asked for then. Raises `Refused` where that cannot be read, or is above the quota by now."""
+    """Add what the original request asked for. Raise `Refused` if that cannot be read, or is above the quota now."""
     request = await asked_before(engine, ask.server_id)
     spec = msgspec.json.decode(request["spec"], type=ServerSpec)
     try:
@@ -54,7 +54,7 @@ async def asked_before(engine: Engine, server_id: str) -> Row:
 
 
 async def _check_quota(engine: Engine, spec: ServerSpec) -> None:
-    """It is counted already, but not by placement, where it holds nothing."""
+    """Check the quota. The server is counted already, but not by placement, where it holds nothing."""
     project, user = spec.project_id, spec.user_id
     held = await held_in_placement(engine.world.db.placement, engine.settings.quota, project, user)
     more = {} if held == NOTHING else {"cores": spec.flavor.vcpus, "ram": spec.flavor.memory_mb}

@@ -1,6 +1,7 @@
 """Drain hosts: close them to new servers, then move what is on them, or stop it; they stay closed.
 
-close_hosts (no claim reaches them any more) -> await_arrivals (what was claimed before has come, or has gone elsewhere)
+close_hosts (no claim reaches them any more)
+  -> await_arrivals (what was claimed before has arrived, or has gone elsewhere)
   -> plan all servers together (scheduler/planner.py) -> begin one `relocate` (or `stop`) after the other, a few at a
 time per destination -> wait for all -> account: n moved, n failed: why, n impossible: why
 Cancelled, it begins no more children, those that were begun end, and the hosts are opened again. Where a server fits

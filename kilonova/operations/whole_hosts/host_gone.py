@@ -154,7 +154,7 @@ async def remove_host(ctx: GoneContext) -> None:
         return await rows.fetch(tx, cell.hosts, name=host)
 
     row = await ctx.journal.read(record)
-    # Repeated after it was done, there may be a new host of this name: it has a provider of its own.
+    # Repeated after it was done, there may be a new host of this name: it has its own provider.
     is_recorded = row is not None and row["provider_id"] == provider
     try:
         if is_recorded:
