@@ -42,19 +42,6 @@ class CannotBeLost(Exception):
     """The changed function does not fit its closure."""
 
 
-@dataclass(frozen=True)
-class Condition:
-    where: str  # kilonova/engine/take.py:_DUE
-    text: str
-    used_by: object  # how its tests are found in the record: Lines, or a statement's site and text
-    lose: Callable[[], None]
-    is_key: bool = True  # of a statement: it selects rows
-    likely: str = ""  # how the names of tests begin that are tried first
-
-    def __str__(self) -> str:
-        return f"{self.where} | {self.text}"
-
-
 class Lines(NamedTuple):
     """Of a file, those of one statement, and of the function that it is in."""
 
@@ -63,6 +50,19 @@ class Lines(NamedTuple):
     last: int
     top: int
     bottom: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    where: str  # kilonova/engine/take.py:_DUE
+    text: str
+    used_by: Lines | str  # how its tests are found in the record: by lines, or by a statement's text
+    lose: Callable[[], None]
+    is_key: bool = True  # of a statement: it selects rows
+    likely: str = ""  # how the names of tests begin that are tried first
+
+    def __str__(self) -> str:
+        return f"{self.where} | {self.text}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Statements:
             name = names.get(id(sql), site.function)
             for number, (condition, _) in enumerate(parts(sql.element)):
                 text = " ".join(str(condition.compile(dialect=_READABLE)).split())
-                yield Condition(f"{site.path}:{name}", text, key, self._loser(key, number))
+                yield Condition(f"{site.path}:{name}", text, key[1], self._loser(key, number))
 
     def _loser(self, key: tuple[Site, str], number: int) -> Callable[[], None]:
         def lose() -> None:

@@ -68,7 +68,7 @@ class Losing:
             self.record.load()
             self.items = {item.nodeid: item for item in session.items}
             if missing := [item for name, item in self.items.items() if name not in self.record.seconds]:
-                self.record.add(missing, self.statements, JOBS)
+                self.record.add(missing, JOBS)
                 self.record.load()
             session.testsfailed = self._lose_all()
         return True

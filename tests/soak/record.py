@@ -23,13 +23,13 @@ from _pytest.runner import runtestprotocol
 from coverage import Coverage, CoverageData
 from coverage.numbits import nums_to_numbits, register_sqlite_functions
 
-from tests.soak.conditions import PACKAGE, ROOT, Lines, Statements, relative
+from tests.soak.conditions import PACKAGE, ROOT, Lines, relative
 
 
 class Kept(NamedTuple):
     """What is kept besides the lines."""
 
-    users: dict[object, set[str]]  # of a statement, by its key
+    users: dict[str, set[str]]  # of a statement, by its text
     seconds: dict[str, float]
     sources: dict[str, list[str]]
 
@@ -50,7 +50,7 @@ class Record:
             self._lines = sqlite3.connect(self._coverage)
             register_sqlite_functions(self._lines)
 
-    def users(self, used: object) -> set[str]:
+    def users(self, used: Lines | str) -> set[str]:
         if not isinstance(used, Lines):
             return self.kept.users.get(used, set())
         if self._lines is None or used.path not in self.kept.sources:
@@ -80,7 +80,7 @@ class Record:
     def _coverage(self) -> Path:
         return self.path.with_name(f"{self.path.name}.lines")
 
-    def add(self, items: Sequence[pytest.Item], statements: Statements, jobs: int) -> None:
+    def add(self, items: Sequence[pytest.Item], jobs: int) -> None:
         """Run the tests in processes of their own: threads that one began would be missing in forks of this one."""
         modules: defaultdict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
@@ -93,7 +93,7 @@ class Record:
             child = os.fork()
             if not child:
                 try:
-                    _Recording(statements, self._part(number)).run(share)
+                    _Recording(self._part(number)).run(share)
                 finally:
                     os._exit(0)
             children.append(child)
@@ -125,10 +125,9 @@ class Record:
 
 
 class _Recording:
-    def __init__(self, statements: Statements, path: Path) -> None:
-        self.statements = statements
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.now: set[object] = set()
+        self.now: set[str] = set()
 
     def run(self, items: Sequence[pytest.Item]) -> None:
         self._watch_statements()
@@ -158,11 +157,11 @@ class _Recording:
         start, many = SqliteTx.start, SqliteTx.many
 
         def started(tx: Any, statement: Any, params: Any) -> Any:
-            self.now.add(self.statements.key(statement))
+            self.now.add(statement.sqlite[0])
             return start(tx, statement, params)
 
         async def of_many(tx: Any, statement: Any, rows: Any, /) -> None:
-            self.now.add(self.statements.key(statement))
+            self.now.add(statement.sqlite[0])
             await many(tx, statement, rows)
 
         SqliteTx.start = started  # type: ignore[method-assign]
