@@ -42,6 +42,12 @@ class Client:
         return done.stderr
 
 
+@pytest.fixture(scope="session", autouse=True)
+def commands() -> Iterator[None]:
+    yield
+    openstack_command.stop()
+
+
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with Cloud(tmp_path_factory.mktemp("cloud") / "var", "--hosts", 2) as cloud:

@@ -40,7 +40,7 @@ from kilonova.sim.lab.process import SeededIds, SimulatedProcess
 from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.lab.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
 from kilonova.sim.lab.uploads import BusUploads, serve_uploads
-from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
+from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop, give_way
 from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
 from kilonova.store.cell_store import CellStore
 from kilonova.store.marks import Marks, keep_marks
@@ -220,7 +220,7 @@ class SimCloud:
         """Before and after each transaction the others run; whoever stands at this door may be made to wait there."""
         if self.at_door is not None:
             self.at_door(name)
-        await asyncio.sleep(0)
+        await give_way()
 
     async def _live(self, role: SimulatedProcess) -> None:
         """A role that cannot start ends, and its supervisor tries again."""

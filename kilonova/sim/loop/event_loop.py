@@ -13,6 +13,7 @@ import itertools
 import os
 import socket
 import sys
+import types
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import suppress
@@ -109,6 +110,12 @@ def close_sockets(selector: BaseSelector, process: Process) -> None:
                 duplicate.shutdown(socket.SHUT_RDWR)
 
 
+@types.coroutine
+def give_way() -> Generator[None, None, None]:
+    """Let the others run: `asyncio.sleep(0)` in one frame instead of two."""
+    yield
+
+
 class Deadlock(RuntimeError):
     """Nothing is ready, nothing will become ready."""
 
@@ -121,10 +128,16 @@ class TimeLimit(RuntimeError):
     """What `run_until` waited for did not happen in the virtual time it was given."""
 
 
-def _is_plumbing(callback: Any) -> bool:
-    """A socket's own callbacks: no line of ours runs in them. What they wake up is a point of its own."""
-    owner = type(getattr(callback._callback, "__self__", None)).__module__
-    return owner.startswith(("asyncio.selector_events", "asyncpg."))
+class _Plumbing(dict[type, bool]):
+    """Whether callbacks of this class are a socket's own: no line of ours runs in them. What they wake up is a point
+    of its own."""
+
+    def __missing__(self, owner: type) -> bool:
+        self[owner] = owner.__module__.startswith(("asyncio.selector_events", "asyncpg."))
+        return self[owner]
+
+
+_PLUMBING = _Plumbing()
 
 
 class SimLoop(asyncio.SelectorEventLoop):
@@ -132,6 +145,8 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     _ready: deque[Any]
     _selector: BaseSelector
+    _closed: bool
+    _check_closed: Callable[[], None]
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -164,6 +179,16 @@ class SimLoop(asyncio.SelectorEventLoop):
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._ticket), timer))  # the ticket: equal times fire in order
         return timer
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As inherited, in one call instead of three: it is called at every step of every task."""
+        if self._closed:
+            self._check_closed()
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def run_for(self, seconds: float) -> None:
         """Run until `seconds` of virtual time have passed; what is due exactly then is still done."""
@@ -201,7 +226,10 @@ class SimLoop(asyncio.SelectorEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
-        task: asyncio.Task[T] = super().create_task(coro, name=name, context=context)
+        if self._closed:
+            self._check_closed()
+        named = None if name is None else str(name)
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=named, context=context)
         process = current_process() if context is None else context.get(PROCESS)
         if process is not None:
             process.keep(task)
@@ -256,11 +284,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         else:
             self._crash_at.setdefault(when, []).append(action)
 
-    def _count_point(self, process: Process) -> None:
-        if not process.takes_part:
-            return
-        self.points += 1
-        process.points += 1
+    def _crash_here(self, process: Process) -> None:
         for action in self._crash_at.pop(self.points, ()):
             action(process)
         for pair in [pair for pair in self._crash_if if pair[0](process)]:
@@ -303,8 +327,12 @@ class SimLoop(asyncio.SelectorEventLoop):
         if process is None:
             callback._run()
             return
-        if process.alive and process.frozen is None and not _is_plumbing(callback):
-            self._count_point(process)
+        runs = process.alive and process.frozen is None
+        if runs and process.takes_part and not _PLUMBING[type(getattr(callback._callback, "__self__", None))]:
+            self.points += 1
+            process.points += 1
+            if self._crash_at or self._crash_if:
+                self._crash_here(process)
         if not process.alive:  # a crash may have been due at this very point
             process.graveyard.append(callback)
         elif process.frozen is not None:
