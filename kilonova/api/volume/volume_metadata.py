@@ -16,7 +16,7 @@ from kilonova.api.volume.snapshots import snapshot_of
 from kilonova.api.volume.volumes import volume_of
 from kilonova.api.volume.wishes import no_such_key
 from kilonova.domain.errors import Refused
-from kilonova.services.volume.volume import USER, Snapshot, Volume
+from kilonova.services.volume.volume import Snapshot, Volume
 
 
 class OwnersMetadata(KeyValues):
@@ -45,7 +45,7 @@ class OwnersMetadata(KeyValues):
         if self._has_tags(call) and call.route.method == "PUT":
             _check_tag(call, thing.metadata)
         if isinstance(thing, Volume):
-            return await call.service.volumes.volumes.edit_metadata(call.caller, thing.id, USER, edit)
+            return await call.service.volumes.volumes.edit_metadata(call.caller, thing.id, edit)
         return await call.service.volumes.snapshots.edit_metadata(call.caller, thing.id, edit)
 
     def missing(self, call: Call) -> Refused:

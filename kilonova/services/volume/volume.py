@@ -214,14 +214,6 @@ def bad_input(text: str) -> Refused:
     return Refused("invalid_input", f"Invalid input received: {text}")
 
 
-def no_such_volume(volume_id: str) -> Refused:
-    return Refused("volume_not_found", f"Volume {volume_id[:MOST_SHOWN]} could not be found.")
-
-
-def no_such_snapshot(snapshot_id: str) -> Refused:
-    return Refused("snapshot_not_found", f"Snapshot {snapshot_id[:MOST_SHOWN]} could not be found.")
-
-
 def no_such_attachment(attachment_id: str) -> Refused:
     return Refused("attachment_not_found", f"Volume attachment {attachment_id[:MOST_SHOWN]} could not be found.")
 
