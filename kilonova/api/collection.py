@@ -25,6 +25,8 @@ R = TypeVar("R")
 class Collection(ABC, Generic[R]):
     """List, show, create, update, delete."""
 
+    created, deleted = 201, 204
+
     @property
     @abstractmethod
     def word(self) -> str:
@@ -60,7 +62,7 @@ class Collection(ABC, Generic[R]):
 
     async def create(self, call: Call) -> Response:
         """Create one record."""
-        return self.answer(call, await self.add(call), 201)
+        return self.answer(call, await self.add(call), self.created)
 
     async def update(self, call: Call) -> Response:
         """Update only the attributes that the body names."""
@@ -69,7 +71,7 @@ class Collection(ABC, Generic[R]):
     async def delete(self, call: Call) -> Response:
         """Delete the record and those that depend on it; refused while it is in use."""
         await self.drop(call, await self.find(call, writes=True))
-        return nothing()
+        return nothing(self.deleted)
 
 
 class Tags(ABC):

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sqlalchemy import Table, select
 
@@ -41,6 +41,7 @@ C = TypeVar("C", bound=RecordContext)
 
 class Noun(ABC, Generic[C]):
     kind: Kind
+    few: ClassVar[bool] = True  # one record, with what belongs to it, is a few rows
 
     def __init__(self, context: C) -> None:
         self.context = context
@@ -58,7 +59,7 @@ class Noun(ABC, Generic[C]):
         async def body(tx: Tx) -> Thing:
             return (await self.told(tx, [await find_one(tx, self.kind, viewer, thing_id)]))[0]
 
-        return await self.control.read(body)
+        return await self.control.read(body, few=self.few)
 
     async def told(self, tx: Tx, found: Sequence[Row]) -> list[Thing]:
         things = [self.kind.view(row) for row in found]

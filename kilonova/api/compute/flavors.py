@@ -8,14 +8,15 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.compute.paging import limit_of, next_links
+from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.schemas import flavors as forms
 from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.content import Content
+from kilonova.api.queries import list_body
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import is_true
+from kilonova.domain.words import flag_of, is_true
 from kilonova.records.access import USABLE
 from kilonova.records.kinds import Order
 from kilonova.records.query import AT_LEAST, EQUAL, Condition, ListQuery
@@ -23,18 +24,18 @@ from kilonova.services.compute.flavors import FlavorRecord, NewFlavor
 
 MANAGE = "os_compute_api:os-flavor-manage:"
 SEES_SPECS = "os_compute_api:os-flavor-extra-specs:index"
-FALSE_WORDS = ("0", "f", "false", "off", "n", "no")
 
 
 async def list_(call: Call) -> Response:
     found, limit = await _page(call)
-    return answer(_listed(call, [brief(call, flavor) for flavor in found], limit, "/flavors"))
+    return answer(list_body(call, "/flavors", "flavors", [brief(call, flavor) for flavor in found], limit))
 
 
 async def detail(call: Call) -> Response:
     found, limit = await _page(call)
     with_specs = _with_specs(call)
-    return answer(_listed(call, [view(call, one, with_specs) for one in found], limit, "/flavors/detail"))
+    shown = [view(call, one, with_specs) for one in found]
+    return answer(list_body(call, "/flavors/detail", "flavors", shown, limit))
 
 
 async def show(call: Call) -> Response:
@@ -107,11 +108,6 @@ def _with_specs(call: Call) -> bool:
     return call.at(2, 61) and call.allows(SEES_SPECS)
 
 
-def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
-    links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
-    return {"flavors": shown} | ({"flavors_links": links} if links else {})
-
-
 # -- filters, order, pages --------------------------------------------------------------------------------------------
 
 
@@ -133,9 +129,10 @@ def _conditions(call: Call) -> tuple[Condition, ...]:
         return (*least, Condition(USABLE, EQUAL, ()))
     if given.lower() == "none":
         return least
-    if not is_true(given) and given.lower() not in FALSE_WORDS:
+    public = flag_of(given)
+    if public is None:
         raise Refused(400, f"Invalid is_public filter [{given[:80]}]")
-    return (*least, Condition(USABLE, EQUAL, ()) if is_true(given) else Condition("is_public", EQUAL, 0))
+    return (*least, Condition(USABLE, EQUAL, ()) if public else Condition("is_public", EQUAL, 0))
 
 
 def _least(call: Call, name: str, column: str) -> Condition:

@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.ids import RequestedId
-from kilonova.api.compute.paging import limit_of, next_links
+from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.content import Content
+from kilonova.api.queries import next_links
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.words import is_true

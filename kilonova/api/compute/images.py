@@ -7,13 +7,14 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.collection import EditValues, KeyValues
-from kilonova.api.compute.paging import limit_of, next_links, time_of
+from kilonova.api.compute.paging import limit_of, time_of
 from kilonova.api.compute.schemas import server_metadata as schemas
 from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.compute.server_view import seconds
 from kilonova.api.content import Content
 from kilonova.api.image import rules
 from kilonova.api.image.attributes import check_settable
+from kilonova.api.queries import list_body, whole_number
 from kilonova.api.routes import ANY_TOKEN, Handler, Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.records.query import AT_LEAST, EQUAL, Condition, ListQuery
@@ -126,10 +127,10 @@ def _conditions(call: Call) -> list[Condition]:
 
 
 def _number(call: Call, name: str) -> int:
-    given = call.query[name]
-    if not (given.isascii() and given.isdigit() and len(given) < 11 and int(given) <= LARGEST):
+    number = whole_number(given := call.query[name], 10)
+    if number is None or number > LARGEST:
         raise Refused(400, f"{name} must be a whole number, not {given[:40]!r}")
-    return int(given)
+    return number
 
 
 def _properties(call: Call) -> list[tuple[str, str]]:
@@ -140,8 +141,7 @@ def _properties(call: Call) -> list[tuple[str, str]]:
 
 
 def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
-    links = next_links(call, path, shown, limit, shown[-1]["id"]) if shown else None
-    return {"images": shown} | ({"images_links": links} if links else {})
+    return list_body(call, path, "images", shown, limit)
 
 
 # -- how they look ----------------------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.paging import limit_of, next_links, time_of
+from kilonova.api.compute.paging import limit_of, time_of
 from kilonova.api.compute.schemas.types import NON_NEGATIVE, Schema, texts
 from kilonova.api.compute.server import server_of
 from kilonova.api.compute.server_view import host_id, microseconds
 from kilonova.api.content import Content
 from kilonova.api.forms import Forms
+from kilonova.api.queries import list_body
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables import cell
@@ -41,12 +42,8 @@ async def list_(call: Call) -> Response:
             raise Refused(400, f"marker [{marker[:60]}] not found")
         found = found[at + 1 :]
     shown = [_action(call, row) for row in found[:limit]]
-    content: dict[str, Content] = {"instanceActions": shown}
     path = f"/servers/{record.id}/os-instance-actions"
-    following = next_links(call, path, shown, limit, shown[-1]["request_id"] if shown else "")
-    if following is not None:
-        content["links"] = following
-    return answer(content)
+    return answer(list_body(call, path, "instanceActions", shown, limit, by="request_id", links="links"))
 
 
 def _changed(call: Call, found: list[Row]) -> list[Row]:

@@ -7,10 +7,11 @@ from typing import Any
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
-from kilonova.api.compute.paging import limit_of, next_links
+from kilonova.api.compute.paging import limit_of
 from kilonova.api.compute.schemas import keypairs as forms
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.content import Content
+from kilonova.api.queries import next_links
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.records.query import ALL, ListQuery
 from kilonova.services.compute.keypairs import Keypair
@@ -23,7 +24,7 @@ async def list_(call: Call) -> Response:
     query = ListQuery(limit=limit_of(call), marker=call.query.get("marker")) if paged else ALL
     found = await call.service.keypairs.list(user, query)
     shown: dict[str, Content] = {"keypairs": [{"keypair": brief(call, keypair)} for keypair in found]}
-    links = next_links(call, "/os-keypairs", found, query.limit, found[-1].name) if paged and found else None
+    links = next_links(call, "/os-keypairs", found, query.limit, found[-1].name) if paged and found else []
     return answer(shown | ({"keypairs_links": links} if links else {}))
 
 

@@ -7,11 +7,12 @@ import zlib
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.paging import limit_of, next_links, time_of
+from kilonova.api.compute.paging import limit_of, time_of
 from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, Schema, closed, texts
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.content import Content
 from kilonova.api.forms import Forms
+from kilonova.api.queries import list_body
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.domain.server import flavor_from
@@ -42,11 +43,9 @@ async def list_(call: Call) -> Response:
     hidden = is_true(call.query.get("hidden") or False)  # none is: it only ever was a word for live migrations
     found = [] if hidden else await read_moves(call.db, asked, limit=limit, after=after)
     shown = [_view(call, row) for row in found]
-    content: dict[str, Content] = {"migrations": shown}
-    if limit is not None:
-        following = next_links(call, "/os-migrations", shown, limit, shown[-1]["uuid"] if shown else "")
-        content |= {"migrations_links": following} if following is not None else {}
-    return answer(content)
+    if limit is None:
+        return answer({"migrations": shown})
+    return answer(list_body(call, "/os-migrations", "migrations", shown, limit, by="uuid"))
 
 
 async def _marker(call: Call) -> Row | None:

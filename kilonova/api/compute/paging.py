@@ -1,12 +1,9 @@
-"""`limit`, `marker` and the link to the next page, as every list of Compute has them."""
+"""`limit` and times, as every list of Compute has them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from urllib.parse import urlencode
-
 from kilonova.api.call import Call
+from kilonova.api.queries import moment
 from kilonova.domain.errors import Refused
 
 MOST = 1000
@@ -21,23 +18,8 @@ def limit_of(call: Call) -> int:
     return min(int(given[:12]), MOST)
 
 
-def next_links(
-    call: Call, path: str, shown: Sequence[object], limit: int, marker: object
-) -> list[dict[str, str]] | None:
-    """Return the link to the next page, or None. A full page may be followed by another."""
-    if not shown or len(shown) < limit:
-        return None
-    query = [(name, value) for name, value in call.query.multi_items() if name != "marker"]
-    return [{"rel": "next", "href": f"{call.url(path)}?{urlencode([*query, ('marker', marker)])}"}]
-
-
 def time_of(text: str, name: str) -> float:
-    """A moment in any form of ISO 8601; without a zone it is UTC."""
-    try:
-        at = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-    except ValueError:
-        raise Refused(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None
-    try:
-        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-    except (OverflowError, ValueError):
-        raise Refused(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.") from None
+    at = moment(text.replace(" ", "+") if "T" in text else text)
+    if at is None:
+        raise Refused(400, f"Invalid input for query parameters {name}. Value: {text[:60]} is not a time.")
+    return at

@@ -12,7 +12,7 @@ from kilonova.api.compute.server_view import zone_of
 from kilonova.domain.errors import Refused, Unreachable
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
-from kilonova.domain.words import is_true
+from kilonova.domain.words import flag_of, is_true
 from kilonova.services.compute.server_lists import ServerQuery
 from kilonova.services.compute.server_order import ServerOrder, ServerPage, SortKey, column_key
 from kilonova.store.server_records import ServerRecord, find, find_partial
@@ -208,17 +208,15 @@ def by_zone(call: Call) -> bool:
 
 
 def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
-    everybody = is_true(call.query.get("all_tenants") or False) or call.query.get("all_tenants") == ""
-    if call.query.get("all_tenants", "0").lower() not in ("", *_BOOLEANS):
-        raise Refused(400, f"all_tenants: {call.query['all_tenants'][:40]!r} is neither true nor false")
+    given_all = call.query.get("all_tenants", "0")
+    everybody = flag_of(given_all) if given_all else True
+    if everybody is None:
+        raise Refused(400, f"all_tenants: {given_all[:40]!r} is neither true nor false")
     if not everybody:
         return call.caller.project_id
     call.require(rule)
     named = given.get("project_id") or given.get("tenant_id")
     return named[-1] if named else None
-
-
-_BOOLEANS = {"1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"}
 
 
 def _possible(call: Call, statuses: list[str]) -> bool:

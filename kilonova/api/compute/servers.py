@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.compute import server_filters
-from kilonova.api.compute.paging import next_links
 from kilonova.api.compute.schemas import servers as schemas
 from kilonova.api.compute.schemas.queries import none_since
 from kilonova.api.compute.server import (
@@ -33,6 +32,7 @@ from kilonova.api.compute.server_view import (
     zone_of,
 )
 from kilonova.api.content import Content
+from kilonova.api.queries import list_body
 from kilonova.api.routes import Route
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused, Unreachable
@@ -72,11 +72,7 @@ async def _page(call: Call, all_tenants_rule: str) -> tuple[list[ServerRecord], 
 
 
 def _answer(call: Call, path: str, shown: list[dict[str, Content]], limit: int) -> Response:
-    content: dict[str, Content] = {"servers": shown}
-    following = next_links(call, path, shown, limit, shown[-1]["id"] if shown else "")
-    if following is not None:
-        content["servers_links"] = following
-    return answer(content)
+    return answer(list_body(call, path, "servers", shown, limit))
 
 
 async def show(call: Call) -> Response:

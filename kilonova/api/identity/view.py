@@ -10,13 +10,14 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
+from kilonova.api.queries import whole_number
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import JsonObject
+from kilonova.domain.words import flag_of
 from kilonova.records.query import ABOVE, Condition, ListQuery
 from kilonova.services.identity.records import FLAGS, Record, RecordKind
 
 LONGEST_PAGE = 1000
-FALSE = ("0", "false", "no", "off", "n", "f")
 UNSET = {"domain_id", "parent_id"}  # '' in the database, null on the wire
 
 
@@ -69,10 +70,11 @@ async def listed(
 
 def _limit(call: Call) -> int:
     """0: all."""
-    limit = call.query.get("limit", "")
-    if limit and (not limit.isascii() or not limit.isdigit() or len(limit) > 9):
-        raise Refused(400, f"limit={limit[:80]} is not allowed; it must be a whole number, 0 or more.")
-    return min(int(limit or 0), LONGEST_PAGE)
+    given = call.query.get("limit", "")
+    limit = whole_number(given, 9) if given else 0
+    if limit is None:
+        raise Refused(400, f"limit={given[:80]} is not allowed; it must be a whole number, 0 or more.")
+    return min(limit, LONGEST_PAGE)
 
 
 def within(asked: Mapping[str, Any], column: str, own: str | None) -> Mapping[str, Any] | None:
@@ -94,7 +96,7 @@ def filters(call: Call, kind: RecordKind) -> dict[str, int | str]:
 
 def is_true(value: str | None) -> bool:
     """Return whether a query parameter is present and not clearly false."""
-    return value is not None and value.lower() not in FALSE
+    return value is not None and flag_of(value) is not False
 
 
 def time_of(seconds: float) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from math import ceil, floor
 
 from starlette.datastructures import QueryParams
 
+from kilonova.api.queries import moment
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import Order
@@ -121,11 +121,7 @@ def _times(name: str, value: str) -> Iterator[Condition]:
 
 
 def _time(text: str) -> float | None:
-    try:
-        when = datetime.fromisoformat(text.replace(" ", "+"))  # a plus sign of a query that nobody quoted
-    except ValueError:
-        return None
-    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+    return moment(text.replace(" ", "+"))  # a plus sign of a query that nobody quoted
 
 
 def _number(name: str, value: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
-
 import msgspec
 from starlette.responses import Response
 
@@ -14,6 +12,7 @@ from kilonova.api.image.attributes import check_settable, new_image
 from kilonova.api.image.filters import query_of
 from kilonova.api.image.patch import apply, read_changes
 from kilonova.api.image.view import LIST_SCHEMA, image_view
+from kilonova.api.queries import page_query
 from kilonova.domain.errors import Refused
 from kilonova.services.image.image import ACTIVE, DEACTIVATED, Image
 
@@ -42,16 +41,15 @@ async def list_(call: Call) -> Response:
     wanted = query_of(call.query, call.caller)
     found = await call.service.images.list_(call.caller, wanted._replace(limit=wanted.limit + 1))
     shown = found[: wanted.limit]  # one more was asked for, to know whether there is a next page
-    query = [(name, value) for name, value in call.query.multi_items() if name != "marker"]
-    body: dict[str, Content] = {"images": [image_view(image) for image in shown], "first": _page(query)}
+    body: dict[str, Content] = {"images": [image_view(image) for image in shown], "first": _page(page_query(call))}
     if shown and len(found) > len(shown):
-        body["next"] = _page([*query, ("marker", shown[-1].id)])
+        body["next"] = _page(page_query(call, marker=shown[-1].id))
     body["schema"] = LIST_SCHEMA
     return answer(body)
 
 
-def _page(query: list[tuple[str, str]]) -> str:
-    return f"/v2/images?{urlencode(query)}" if query else "/v2/images"
+def _page(query: str) -> str:
+    return f"/v2/images?{query}" if query else "/v2/images"
 
 
 async def show(call: Call) -> Response:

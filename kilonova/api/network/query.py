@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from kilonova.api.call import Call
+from kilonova.api.queries import page_query
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import JSON, Kind, Order, Thing, id_of
 from kilonova.records.query import ONE_OF, Condition, ListQuery
@@ -105,6 +105,5 @@ def links(call: Call, path: str, things: Sequence[Thing], query: ListQuery) -> l
 
 
 def _page(call: Call, path: str, marker: str, *, reverse: bool) -> str:
-    kept = [(name, value) for name, value in call.query.multi_items() if name not in ("marker", "page_reverse")]
-    turned = [("page_reverse", "True")] if reverse else []
-    return call.url(f"{path}?{urlencode([*kept, ('marker', marker), *turned])}")
+    turned = {"page_reverse": "True"} if reverse else {}
+    return call.url(f"{path}?{page_query(call, 'page_reverse', marker=marker, **turned)}")

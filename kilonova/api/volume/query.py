@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import time_of
 from kilonova.api.content import Content
+from kilonova.api.queries import list_body, whole_number
 from kilonova.api.routes import Version
 from kilonova.domain.errors import Refused
+from kilonova.domain.words import flag_of
 from kilonova.records.kinds import Order
 from kilonova.records.query import COMPARISONS, EQUAL, LIKE, Condition, ListQuery
 
@@ -23,8 +24,6 @@ NOT_FILTERS = {"limit", "marker", "offset", "sort", "sort_key", "sort_dir", "all
 FILTERS_CHECKED: Version = (3, 31)  # from here on an unknown filter is refused, before it is passed over
 LIKE_KNOWN: Version = (3, 34)
 COUNT_KNOWN: Version = (3, 45)
-TRUE = ("1", "t", "true", "on", "y", "yes")
-FALSE = ("0", "f", "false", "off", "n", "no")
 
 
 T = TypeVar("T")
@@ -51,19 +50,18 @@ def text(call: Call, given: str) -> str:
 
 
 def number(call: Call, given: str) -> int:
-    if not given.isascii() or not given.isdigit() or len(given) > 10:
+    value = whole_number(given, 10)
+    if value is None:
         raise Refused(400, f"{given[:40]!r} is not a whole number to filter by.")
-    return int(given)
+    return value
 
 
 def flag(call: Call, given: str) -> int:
     """Return a boolean parameter as 0 or 1. Before 3.2 anything but a clear no means yes."""
-    word = given.lower()
-    if word in TRUE or word in FALSE:
-        return int(word in TRUE)
-    if call.at(3, 2):
+    value = flag_of(given)
+    if value is None and call.at(3, 2):
         raise Refused(400, f"{given[:40]!r} is neither true nor false.")
-    return 1
+    return int(value is not False)
 
 
 def pairs(call: Call, given: str) -> dict[str, str]:
@@ -116,18 +114,20 @@ def query_of(call: Call, listed: ListOptions) -> ListQuery:
 
 def is_asked(call: Call, name: str) -> bool:
     given = call.query.get(name, "").lower()
-    if given and given not in (*TRUE, *FALSE):
+    value = flag_of(given) if given else False
+    if value is None:
         raise Refused(400, f"Value {given[:40]!r} of {name} is neither true nor false.")
-    return given in TRUE
+    return value
 
 
 def _count(call: Call, name: str, default: int) -> int:
     given = call.query.get(name)
     if given is None:
         return default
-    if not given.isascii() or not given.isdigit() or len(given) > 12 or int(given) > LARGEST:
+    value = whole_number(given, 12)
+    if value is None or value > LARGEST:
         raise Refused(400, f"{name} param must be a whole number from 0 to {LARGEST}, not {given[:40]!r}.")
-    return int(given)
+    return value
 
 
 def _order(call: Call, orders: Mapping[str, str]) -> tuple[Order, ...]:
@@ -182,20 +182,9 @@ async def listed(
     wanted = query_of(call, by)
     counted = call.version >= COUNT_KNOWN and is_asked(call, "with_count")
     found, total = await find(viewer_of(call), wanted, counted=counted)
-    noun = path.split("/")[1]
-    body: dict[str, Content] = {noun: [view(call, one) for one in found]}
-    if links := next_links(call, path, found, wanted.limit):
-        body[f"{noun}_links"] = links
+    shown = [view(call, one) for one in found]
+    body = list_body(call, as_asked(call) + path, path.split("/")[1], shown, wanted.limit, "offset")
     return answer(body | ({"count": total} if counted else {}))
-
-
-def next_links(call: Call, path: str, shown: Sequence[Any], limit: int) -> list[dict[str, str]]:
-    """Return the link to the next page, if any. A full page may be followed by another."""
-    if not shown or len(shown) < limit:
-        return []
-    query = [(name, value) for name, value in call.query.multi_items() if name not in ("marker", "offset")]
-    more = urlencode([*query, ("marker", shown[-1].id)])
-    return [{"rel": "next", "href": f"{call.url(as_asked(call) + path)}?{more}"}]
 
 
 def as_asked(call: Call) -> str:

@@ -6,11 +6,12 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer, nothing
 from kilonova.api.content import Content
+from kilonova.api.queries import list_body
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import FALSE, TRUE, next_links, page_of, pairs
+from kilonova.api.volume.query import as_asked, page_of, pairs
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import is_true
+from kilonova.domain.words import flag_of, is_true
 from kilonova.records.access import USABLE
 from kilonova.records.query import EQUAL, Condition
 from kilonova.services.volume.volume import VolumeType
@@ -51,20 +52,18 @@ async def list_(call: Call) -> Response:
         shown = found[query.offset : query.offset + query.limit]
     else:
         shown = await call.service.volumes.types.list_(call.caller, query)
-    body: dict[str, Content] = {"volume_types": [view(call, one) for one in shown]}
-    if links := next_links(call, "/types", shown, query.limit):
-        body["volume_type_links"] = links
-    return answer(body)
+    views, path = [view(call, one) for one in shown], f"{as_asked(call)}/types"
+    return answer(list_body(call, path, "volume_types", views, query.limit, "offset", links="volume_type_links"))
 
 
 def _public(call: Call) -> tuple[Condition, ...]:
     """Return the filter by `is_public`, which only administrators have."""
     public = call.query.get("is_public", "true").lower() if call.caller.is_admin else "none"
-    if public not in ("none", *TRUE, *FALSE):
+    if public == "none":
+        return ()
+    if (value := flag_of(public)) is None:
         raise Refused(400, f"Invalid is_public filter {public[:40]!r}: use true, false or none.")
-    if public in TRUE:
-        return (Condition(USABLE, EQUAL, ()),)
-    return (Condition("is_public", EQUAL, 0),) if public in FALSE else ()
+    return (Condition(USABLE, EQUAL, ()) if value else Condition("is_public", EQUAL, 0),)
 
 
 async def show(call: Call) -> Response:

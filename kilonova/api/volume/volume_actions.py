@@ -153,7 +153,7 @@ def _uploaded(call: Call, volume: Volume, image: Image) -> dict[str, Content]:
 async def set_image_metadata(call: Call) -> Response:
     volume, given = await volume_of(call), call.body["os-set_image_metadata"]["metadata"]
     volumes = call.service.volumes.volumes
-    new = await volumes.edit_metadata(call.caller, volume.id, IMAGE, lambda old: {**old, **given})
+    new = await volumes.edit_metadata(call.caller, volume.id, lambda old: {**old, **given}, IMAGE)
     return answer({"metadata": new})
 
 
@@ -163,7 +163,7 @@ async def show_image_metadata(call: Call) -> Response:
 
 async def unset_image_metadata(call: Call) -> Response:
     volume, key = await volume_of(call), call.body["os-unset_image_metadata"]["key"]
-    await call.service.volumes.volumes.edit_metadata(call.caller, volume.id, IMAGE, without(key, volume.id))
+    await call.service.volumes.volumes.edit_metadata(call.caller, volume.id, without(key, volume.id), IMAGE)
     return nothing(200)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from typing import Generic
 
 import msgspec
 from starlette.responses import Response
@@ -12,28 +12,29 @@ from kilonova.api.call import Call, answer
 from kilonova.api.collection import EditValues, KeyValues
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
-from kilonova.api.volume.snapshots import snapshot_of
-from kilonova.api.volume.volumes import volume_of
+from kilonova.api.volume.collection import OwnedCollection
+from kilonova.api.volume.snapshots import SNAPSHOTS
+from kilonova.api.volume.volumes import VOLUMES
 from kilonova.api.volume.wishes import no_such_key
 from kilonova.domain.errors import Refused
-from kilonova.services.volume.volume import USER, Snapshot, Volume
+from kilonova.services.volume.records import R
 
 
-class OwnersMetadata(KeyValues):
+class OwnersMetadata(KeyValues, Generic[R]):
     """The metadata of one noun. Of a volume the answer has an ETag from 3.15 on, so that two who change it do not
     overwrite each other."""
 
     removed = 200
     mismatch = "Request body and URI mismatch: the body must have the key of the URL and no other."
 
-    def __init__(self, noun: str, find: Callable[[Call], Awaitable[Volume | Snapshot]]) -> None:
-        self._noun, self._find = noun, find
+    def __init__(self, of: OwnedCollection[R]) -> None:
+        self._of: OwnedCollection[R] = of
 
     def _has_tags(self, call: Call) -> bool:
-        return self._noun == "volume" and call.at(3, 15)
+        return self._of.word == "volume" and call.at(3, 15)
 
     async def read(self, call: Call) -> dict[str, str]:
-        return (await self._find(call)).metadata
+        return (await self._of.find(call)).metadata
 
     async def list_(self, call: Call) -> Response:
         """List the keys with their values."""
@@ -41,15 +42,13 @@ class OwnersMetadata(KeyValues):
         return answer({self.whole: metadata}, headers={"ETag": _tag(metadata)} if self._has_tags(call) else None)
 
     async def change(self, call: Call, edit: EditValues) -> dict[str, str]:
-        thing = await self._find(call)
+        record = await self._of.find(call)
         if self._has_tags(call) and call.route.method == "PUT":
-            _check_tag(call, thing.metadata)
-        if isinstance(thing, Volume):
-            return await call.service.volumes.volumes.edit_metadata(call.caller, thing.id, USER, edit)
-        return await call.service.volumes.snapshots.edit_metadata(call.caller, thing.id, edit)
+            _check_tag(call, record.metadata)
+        return await self._of.records(call).edit_metadata(call.caller, record.id, edit)
 
     def missing(self, call: Call) -> Refused:
-        return no_such_key(call.path[self._noun], call.path["key"])
+        return no_such_key(call.path[self._of.word], call.path["key"])
 
 
 def _tag(metadata: dict[str, str]) -> str:
@@ -62,12 +61,12 @@ def _check_tag(call: Call, metadata: dict[str, str]) -> None:
         raise Refused(412, "The metadata was modified concurrently; read it again and retry.")
 
 
-def _routes(noun: str, find: Callable[[Call], Awaitable[Volume | Snapshot]], add: str) -> list[Route]:
+def _routes(of: OwnedCollection[R], add: str) -> list[Route]:
     verbs = {"list": "get", "show": "get", "merge": add, "replace": "update", "put": "update", "remove": "delete"}
-    rules = {name: f"volume:{verb}_{noun}_metadata" for name, verb in verbs.items()}
-    path = f"/{noun}s/{{{noun}}}/metadata"
-    return OwnersMetadata(noun, find).routes(path, rules, forms.SET_METADATA, forms.SET_ITEM)
+    rules = {name: f"volume:{verb}_{of.word}_metadata" for name, verb in verbs.items()}
+    path = f"/{of.word}s/{{{of.word}}}/metadata"
+    return OwnersMetadata(of).routes(path, rules, forms.SET_METADATA, forms.SET_ITEM)
 
 
 # Cinder has no separate policy rule for adding metadata to a snapshot.
-ROUTES = [*_routes("volume", volume_of, "create"), *_routes("snapshot", snapshot_of, "update")]
+ROUTES = [*_routes(VOLUMES, "create"), *_routes(SNAPSHOTS, "update")]

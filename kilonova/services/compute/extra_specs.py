@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from kilonova.domain.words import flag_of
+
 Check = Callable[[str], str]  # what is wrong with a value; "" when it is well
 
-_YES_NO = frozenset({"1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"})
 _CPUS = r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*"  # "0-3,^2"
 _GROUP = r"([a-zA-Z0-9_-]{1,64})?"  # of granular resource requests
 _CLASSES = (
@@ -31,7 +32,7 @@ def text(value: str) -> str:
 
 
 def boolean(value: str) -> str:
-    return "" if value.lower().strip() in _YES_NO else f"'{value}' is not a valid boolean-like value."
+    return "" if flag_of(value.strip()) is not None else f"'{value}' is not a valid boolean-like value."
 
 
 def integer(least: int | None = None, most: int | None = None) -> Check:

@@ -53,7 +53,7 @@ class Keypairs:
         async def look(tx: Tx) -> None:
             await _check(tx, user_id, name, most)
 
-        await self._control.read(look)  # before the work, not only after it
+        await self._control.read(look, few=True)  # before the work, not only after it
         pair: Pair = await KEYS.run(make_pair, kind, user_id, self._clock.now())
         kept = await self._keep(user_id, name, kind, pair.public_key, pair.fingerprint, most)
         return msgspec.structs.replace(kept, private_key=pair.private_key)
@@ -84,7 +84,7 @@ class Keypairs:
         async def body(tx: Tx) -> Row | None:
             return await rows.fetch(tx, keypairs, user_id=user_id, name=name)
 
-        row = await self._control.read(body)
+        row = await self._control.read(body, few=True)
         if row is None:
             raise _unknown(user_id, name)
         return _keypair(row)

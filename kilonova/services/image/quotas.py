@@ -12,13 +12,13 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, func, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.quotas import UNLIMITED
 from kilonova.schema.tables.image import image_limits, images
 from kilonova.services.image.image import ACTIVE, DEACTIVATED
 from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Store, Tx
 
-UNLIMITED = -1
 _USED = Sql(
     select(func.coalesce(func.sum(images.c.size), 0).label("bytes"), func.count().label("number")).where(
         images.c.owner == bindparam("project"), or_(images.c.status == ACTIVE, images.c.status == DEACTIVATED)

@@ -140,7 +140,7 @@ class Images:
         async def body(tx: Tx) -> Image | None:
             return await fetch_image(tx, image_id)
 
-        return await self._control.read(body)
+        return await self._control.read(body, few=True)
 
     async def file(self, image_id: str) -> ImageFile:
         """Return the file of an active image on this machine."""

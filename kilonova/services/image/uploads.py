@@ -14,12 +14,13 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from kilonova.domain.errors import CommitUnknown, KilonovaError, Refused
+from kilonova.records.quotas import UNLIMITED
 from kilonova.schema.tables.image import image_files_to_remove, images
 from kilonova.services.image.files import PART, UNFINISHED, Draft, Facts, ImageFiles
 from kilonova.services.image.image import ACTIVE, HASH_ALGORITHM, QUEUED, SAVING, Image, no_such_image
 from kilonova.services.image.inspection import inspect
 from kilonova.services.image.marker import marker_in
-from kilonova.services.image.quotas import UNLIMITED, ImageQuotas
+from kilonova.services.image.quotas import ImageQuotas
 from kilonova.services.image.seeds import IDS as SEEDS
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list

@@ -39,6 +39,7 @@ class NoDefaultGroup(Exception):
 
 class SecurityGroups(Noun[NetworkContext]):
     kind = GROUP
+    few = False  # a group may have hundreds of rules
 
     async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
         by_group: dict[str, list[Thing]] = {id_of(thing): [] for thing in things}

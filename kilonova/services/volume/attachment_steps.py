@@ -12,8 +12,8 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.volume import ConnectionData, VolumeConnection
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume.backends import pool_of
-from kilonova.services.volume.context import KeyDeriver, VolumeContext, change_volume
-from kilonova.services.volume.records import fetch_attachment, fetch_volume, insert
+from kilonova.services.volume.context import KeyDeriver, VolumeContext
+from kilonova.services.volume.records import change_volume, fetch_attachment, fetch_volume, insert
 from kilonova.services.volume.volume import (
     ATTACHED,
     ATTACHING,

@@ -12,10 +12,10 @@ from kilonova.schema.tables.volume import attachments, snapshots
 from kilonova.services.image.image import Image
 from kilonova.services.image.records import insert_image
 from kilonova.services.volume import attachment_steps
-from kilonova.services.volume.context import VolumeContext, change_volume, visible_snapshot, visible_volume
+from kilonova.services.volume.context import VolumeContext
 from kilonova.services.volume.creating import check_image
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
-from kilonova.services.volume.records import snapshots_of
+from kilonova.services.volume.records import change_volume, snapshots_of, visible_snapshot, visible_volume
 from kilonova.services.volume.volume import (
     ATTACHED,
     AVAILABLE,

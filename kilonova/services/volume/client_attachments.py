@@ -12,9 +12,17 @@ from kilonova.records.query import ListQuery, find
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attachment_steps
-from kilonova.services.volume.context import VolumeContext, change_volume, visible_volume
+from kilonova.services.volume.context import VolumeContext
 from kilonova.services.volume.listing import ATTACHMENT
-from kilonova.services.volume.records import attachment_of, fetch_attachment, fetch_volume, fetch_volumes, insert
+from kilonova.services.volume.records import (
+    attachment_of,
+    change_volume,
+    fetch_attachment,
+    fetch_volume,
+    fetch_volumes,
+    insert,
+    visible_volume,
+)
 from kilonova.services.volume.volume import (
     ATTACHED,
     ATTACHING,

@@ -16,8 +16,8 @@ from kilonova.domain.volume import Content
 from kilonova.schema.tables.volume import attachments
 from kilonova.services.volume import attachment_steps
 from kilonova.services.volume.attachment_steps import connection_closed
-from kilonova.services.volume.context import VolumeContext, change_volume
-from kilonova.services.volume.records import attachment_of, fetch_volume
+from kilonova.services.volume.context import VolumeContext
+from kilonova.services.volume.records import attachment_of, change_volume, fetch_volume
 from kilonova.services.volume.volume import READ_ONLY
 from kilonova.store import rows
 from kilonova.world import Bus, Tx

@@ -12,10 +12,10 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.volume import volume_types, volumes
 from kilonova.services.image.image import ACTIVE, Image
 from kilonova.services.image.inspection import QCOW2
-from kilonova.services.volume.context import VolumeContext, visible_snapshot, visible_volume
+from kilonova.services.volume.context import VolumeContext
 from kilonova.services.volume.files import PLAIN_FORMATS
 from kilonova.services.volume.quotas import GIGABYTES, VOLUMES
-from kilonova.services.volume.records import fetch_volume, insert
+from kilonova.services.volume.records import fetch_volume, insert, visible_snapshot, visible_volume
 from kilonova.services.volume.volume import (
     AVAILABLE,
     CREATE,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from sqlalchemy import Table, bindparam, func, or_, select
 
+from kilonova.domain.caller import Caller
 from kilonova.domain.json import json_object
+from kilonova.records.kinds import Kind
 from kilonova.records.structs import struct_of
 from kilonova.schema.tables.volume import (
     attachments,
@@ -18,6 +20,7 @@ from kilonova.schema.tables.volume import (
     volume_types,
     volumes,
 )
+from kilonova.services.volume.listing import SNAPSHOT, VOLUME
 from kilonova.services.volume.volume import (
     CREATE,
     IMAGE,
@@ -27,13 +30,12 @@ from kilonova.services.volume.volume import (
     Volume,
     file_of,
     no_such_attachment,
-    no_such_snapshot,
-    no_such_volume,
 )
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.world import Row, Tx
 
+R = TypeVar("R", Volume, Snapshot)
 _FLAGS = frozenset({"bootable", "multiattach", "readonly", "goes_with_server"})
 _VOLUMES = Sql(select(volumes).where(in_list(volumes.c.id, "ids")))
 _METADATA = Sql(select(volume_metadata).where(in_list(volume_metadata.c.thing_id, "things")))
@@ -48,14 +50,6 @@ _COPIES = Sql(
         volumes.c.work == CREATE, or_(volumes.c.snapshot_id == _THING, volumes.c.source_id == _THING)
     )
 )
-
-
-async def fetch_volume(tx: Tx, volume_id: str, *, lock: bool = False) -> Volume:
-    """Return the whole volume. Raises `Refused` if it does not exist."""
-    row = await rows.fetch(tx, volumes, lock=lock, id=volume_id)
-    if row is None:
-        raise no_such_volume(volume_id)
-    return (await whole_volumes(tx, [row]))[0]
 
 
 async def fetch_volumes(tx: Tx, ids: Iterable[str]) -> dict[str, Volume]:
@@ -90,18 +84,45 @@ async def whole_volumes(tx: Tx, found: Sequence[Row]) -> list[Volume]:
     ]
 
 
-async def fetch_snapshot(tx: Tx, snapshot_id: str, *, lock: bool = False) -> Snapshot:
-    row = await rows.fetch(tx, snapshots, lock=lock, id=snapshot_id)
-    if row is None:
-        raise no_such_snapshot(snapshot_id)
-    return (await whole_snapshots(tx, [row]))[0]
-
-
 async def whole_snapshots(tx: Tx, found: Sequence[Row]) -> list[Snapshot]:
     if not found:
         return []
     metadata = await _metadata(tx, [row["id"] for row in found])
     return [struct_of(Snapshot, row, row.keys(), _FLAGS, metadata=metadata.get((row["id"], USER), {})) for row in found]
+
+
+class OwnedRows(Generic[R]):
+    """The rows of volumes, or of snapshots, with what belongs to them."""
+
+    whole: Callable[[Tx, Sequence[Row]], Awaitable[list[R]]]
+
+    def __init__(self, kind: Kind, whole: Callable[[Tx, Sequence[Row]], Awaitable[list[R]]]) -> None:
+        self.kind = kind
+        self.whole = whole
+
+    async def fetch(self, tx: Tx, record_id: str, *, lock: bool = False) -> R:
+        """Return the whole record. Raises `Refused` if it does not exist."""
+        row = await rows.fetch(tx, self.kind.table, lock=lock, id=record_id)
+        if row is None:
+            raise self.kind.missing(record_id)
+        return (await self.whole(tx, [row]))[0]
+
+    async def visible(self, tx: Tx, caller: Caller, record_id: str, *, lock: bool = False) -> R:
+        """Return the record; those of others do not exist for the caller."""
+        found = await self.fetch(tx, record_id, lock=lock)
+        if not found.is_visible_to(caller):
+            raise self.kind.missing(record_id)
+        return found
+
+    async def change(self, tx: Tx, record: R, values: Mapping[str, object]) -> R:
+        await rows.change(tx, self.kind.table, values, id=record.id)
+        return await self.fetch(tx, record.id)
+
+
+VOLUME_ROWS = OwnedRows[Volume](VOLUME, whole_volumes)
+SNAPSHOT_ROWS = OwnedRows[Snapshot](SNAPSHOT, whole_snapshots)
+fetch_volume, visible_volume, change_volume = VOLUME_ROWS.fetch, VOLUME_ROWS.visible, VOLUME_ROWS.change
+fetch_snapshot, visible_snapshot, change_snapshot = SNAPSHOT_ROWS.fetch, SNAPSHOT_ROWS.visible, SNAPSHOT_ROWS.change
 
 
 async def snapshots_of(tx: Tx, volume_id: str) -> list[Snapshot]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.volume import SnapshotState
 from kilonova.schema.tables.volume import attachments, snapshots
-from kilonova.services.volume.context import VolumeContext, change_snapshot, snapshot_work
+from kilonova.services.volume.context import VolumeContext, snapshot_work
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
-from kilonova.services.volume.records import fetch_snapshot, fetch_volume, insert
+from kilonova.services.volume.records import change_snapshot, fetch_snapshot, fetch_volume, insert
 from kilonova.services.volume.snapshots import new_snapshot
 from kilonova.services.volume.volume import DELETE, DELETING, IN_USE, no_such_attachment, require_status
 from kilonova.store import rows

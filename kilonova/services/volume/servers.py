@@ -20,6 +20,7 @@ from kilonova.services.volume import attachment_steps
 from kilonova.services.volume.changing import begin_reimage
 from kilonova.services.volume.context import VolumeContext
 from kilonova.services.volume.creating import NewVolume, create_volume, no_image
+from kilonova.services.volume.listing import VOLUME
 from kilonova.services.volume.records import (
     attachment_of,
     fetch_attachment,
@@ -36,7 +37,6 @@ from kilonova.services.volume.volume import (
     Volume,
     bad_volume,
     no_such_attachment,
-    no_such_volume,
     places,
     require_status,
 )
@@ -62,7 +62,7 @@ class ServerVolumes(ServerSnapshots):
         async def body(tx: Tx) -> VolumeState:
             volume = await fetch_volume(tx, volume_id)
             if volume.project_id != caller.project_id:
-                raise no_such_volume(volume_id)
+                raise VOLUME.missing(volume_id)
             attachment_steps.check_reservable(volume, None, READ_WRITE, by_compute=True)
             return _state(volume)
 
@@ -156,7 +156,7 @@ class ServerVolumes(ServerSnapshots):
         server_id, turn, ordinal = fence
         volume = await fetch_volume(tx, volume_id, lock=True)
         if volume.project_id != project_id:
-            raise no_such_volume(volume_id)
+            raise VOLUME.missing(volume_id)
         there = await rows.fetch(tx, attachments, volume_id=volume_id, server_id=server_id, turn=turn, ordinal=ordinal)
         if there is not None:
             return str(there["id"])

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.caller import Caller
-from kilonova.records.query import ListQuery, count, find
 from kilonova.schema.tables.volume import snapshots
-from kilonova.services.volume.context import (
-    VolumeContext,
+from kilonova.services.volume.context import snapshot_work
+from kilonova.services.volume.owned import OwnedRecords
+from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
+from kilonova.services.volume.records import (
+    SNAPSHOT_ROWS,
     change_snapshot,
-    snapshot_work,
+    fetch_snapshot,
+    insert,
+    is_being_copied,
     visible_snapshot,
     visible_volume,
 )
-from kilonova.services.volume.listing import SNAPSHOT
-from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS
-from kilonova.services.volume.records import fetch_snapshot, insert, is_being_copied, set_metadata, whole_snapshots
 from kilonova.services.volume.volume import (
     AVAILABLE,
     CREATE,
@@ -25,36 +25,16 @@ from kilonova.services.volume.volume import (
     DELETING,
     IN_USE,
     MAY_DELETE_SNAPSHOT,
-    USER,
     Snapshot,
     Volume,
     bad_snapshot,
     require_status,
 )
-from kilonova.services.volume.volumes import Edit
 from kilonova.world import Tx
 
 
-class Snapshots:
-    def __init__(self, context: VolumeContext) -> None:
-        self._context = context
-
-    async def find(self, caller: Caller, snapshot_id: str) -> Snapshot:
-        async def body(tx: Tx) -> Snapshot:
-            return await visible_snapshot(tx, caller, snapshot_id)
-
-        return await self._context.control.read(body, few=True)
-
-    async def list_(
-        self, viewer: str | None, wanted: ListQuery, *, counted: bool = False
-    ) -> tuple[list[Snapshot], int]:
-        """Do as `VolumeRecords.list_`."""
-
-        async def body(tx: Tx) -> tuple[list[Snapshot], int]:
-            found = await find(tx, SNAPSHOT, viewer, wanted)
-            return await whole_snapshots(tx, found), await count(tx, SNAPSHOT, viewer, wanted) if counted else 0
-
-        return await self._context.control.read(body)
+class Snapshots(OwnedRecords[Snapshot]):
+    records = SNAPSHOT_ROWS
 
     async def create(
         self, caller: Caller, volume_id: str, *, in_use: bool = False, metadata: dict[str, str], **told: Any
@@ -77,28 +57,6 @@ class Snapshots:
         made = await self._context.control.write(body)
         await self._context.wake()
         return made
-
-    async def describe(self, caller: Caller, snapshot_id: str, values: Mapping[str, Any]) -> Snapshot:
-        """Set a name or a description; and, for those who may, a state and the progress."""
-        changes = {**values, "updated_at": self._context.clock.now()}
-
-        async def body(tx: Tx) -> Snapshot:
-            snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
-            return await change_snapshot(tx, snapshot, changes)
-
-        return await self._context.control.write(body)
-
-    async def edit_metadata(self, caller: Caller, snapshot_id: str, edit: Edit) -> dict[str, str]:
-        now = self._context.clock.now()
-
-        async def body(tx: Tx) -> dict[str, str]:
-            snapshot = await visible_snapshot(tx, caller, snapshot_id, lock=True)
-            new = edit(snapshot.metadata)
-            await set_metadata(tx, snapshot_id, USER, new)
-            await change_snapshot(tx, snapshot, {"updated_at": now})
-            return new
-
-        return await self._context.control.write(body)
 
     async def delete(self, caller: Caller, snapshot_id: str, *, force: bool = False) -> None:
         work = snapshot_work(self._context, DELETE)

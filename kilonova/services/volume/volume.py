@@ -67,9 +67,18 @@ DEFAULT_TYPE = "__DEFAULT__"
 IS_TRUE = "<is> True"  # how an extra spec says so
 
 
-class Volume(msgspec.Struct, frozen=True, kw_only=True):
+class Owned(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     project_id: str
+    created_at: float = 0.0
+
+    def is_visible_to(self, caller: Caller) -> bool:
+        return caller.is_admin or self.project_id == caller.project_id
+
+
+class Stored(Owned, frozen=True, kw_only=True):
+    """A volume or a snapshot: it has a file, on which a backend works."""
+
     user_id: str
     size: int
     type_id: str
@@ -78,10 +87,16 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     status: str = CREATING
     reason: str = ""
-    previous_status: str = ""
     work: str = ""
     work_id: str = ""
     work_tries: int = 0
+    marker: str = ""
+    updated_at: float | None = None
+    metadata: dict[str, str] = {}
+
+
+class Volume(Stored, frozen=True, kw_only=True):
+    previous_status: str = ""
     work_value: str = ""
     zone: str = ZONE
     bootable: bool = False
@@ -91,54 +106,25 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: str | None = None
     source_id: str | None = None
     image_id: str | None = None
-    marker: str = ""
     made_for: str | None = None
     made_slot: int | None = None
     goes_with_server: bool = False
-    created_at: float = 0.0
-    updated_at: float | None = None
-    metadata: dict[str, str] = {}
     image_metadata: dict[str, str] = {}
     type_name: str = ""
     attachments: tuple[Attachment, ...] = ()
-
-    def is_visible_to(self, caller: Caller) -> bool:
-        return caller.is_admin or self.project_id == caller.project_id
 
     @property
     def is_attached(self) -> bool:
         return any(attachment.status == ATTACHED for attachment in self.attachments)
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+class Snapshot(Stored, frozen=True, kw_only=True):
     volume_id: str
-    project_id: str
-    user_id: str
-    size: int
-    type_id: str
-    backend: str
-    name: str | None = None
-    description: str | None = None
-    status: str = CREATING
-    reason: str = ""
     progress: str = "0%"
-    work: str = ""
-    work_id: str = ""
-    work_tries: int = 0
-    marker: str = ""
-    created_at: float = 0.0
-    updated_at: float | None = None
-    metadata: dict[str, str] = {}
-
-    def is_visible_to(self, caller: Caller) -> bool:
-        return caller.is_admin or self.project_id == caller.project_id
 
 
-class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+class Attachment(Owned, frozen=True, kw_only=True):
     volume_id: str
-    project_id: str
     server_id: str | None = None
     status: str = RESERVED
     mode: str = READ_WRITE
@@ -149,11 +135,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     turn: int = 0
     ordinal: int = 0
     goes_with_server: bool = False
-    created_at: float = 0.0
     attached_at: float | None = None
-
-    def is_visible_to(self, caller: Caller) -> bool:
-        return caller.is_admin or self.project_id == caller.project_id
 
     @property
     def is_connected(self) -> bool:
@@ -212,14 +194,6 @@ def bad_snapshot(text: str) -> Refused:
 
 def bad_input(text: str) -> Refused:
     return Refused("invalid_input", f"Invalid input received: {text}")
-
-
-def no_such_volume(volume_id: str) -> Refused:
-    return Refused("volume_not_found", f"Volume {volume_id[:MOST_SHOWN]} could not be found.")
-
-
-def no_such_snapshot(snapshot_id: str) -> Refused:
-    return Refused("snapshot_not_found", f"Snapshot {snapshot_id[:MOST_SHOWN]} could not be found.")
 
 
 def no_such_attachment(attachment_id: str) -> Refused:

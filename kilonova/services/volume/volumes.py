@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 from kilonova.domain.caller import Caller
-from kilonova.records.query import ListQuery, count, find
 from kilonova.schema.tables.volume import snapshots
 from kilonova.services.volume import listing
-from kilonova.services.volume.context import VolumeContext, change_volume, snapshot_work, visible_volume
+from kilonova.services.volume.context import VolumeContext, snapshot_work
 from kilonova.services.volume.creating import NewVolume, create_volume
+from kilonova.services.volume.owned import OwnedRecords
 from kilonova.services.volume.quotas import GIGABYTES
 from kilonova.services.volume.records import (
+    VOLUME_ROWS,
+    change_volume,
     is_being_copied,
-    set_metadata,
     snapshots_of,
-    whole_volumes,
+    visible_volume,
 )
 from kilonova.services.volume.volume import (
     DELETE,
@@ -24,7 +22,6 @@ from kilonova.services.volume.volume import (
     EXTEND,
     MAY_DELETE,
     MAY_DELETE_SNAPSHOT,
-    USER,
     Snapshot,
     Volume,
     bad_volume,
@@ -33,27 +30,9 @@ from kilonova.services.volume.volume import (
 from kilonova.store import rows
 from kilonova.world import Tx
 
-Edit = Callable[[dict[str, str]], dict[str, str]]
 
-
-class VolumeRecords:
-    def __init__(self, context: VolumeContext) -> None:
-        self._context = context
-
-    async def find(self, caller: Caller, volume_id: str) -> Volume:
-        async def body(tx: Tx) -> Volume:
-            return await visible_volume(tx, caller, volume_id)
-
-        return await self._context.control.read(body, few=True)
-
-    async def list_(self, viewer: str | None, wanted: ListQuery, *, counted: bool = False) -> tuple[list[Volume], int]:
-        """Return a page, and the number on all pages if it is `counted`. `viewer`: a project; None: of all."""
-
-        async def body(tx: Tx) -> tuple[list[Volume], int]:
-            found = await find(tx, listing.VOLUME, viewer, wanted)
-            return await whole_volumes(tx, found), await count(tx, listing.VOLUME, viewer, wanted) if counted else 0
-
-        return await self._context.control.read(body)
+class VolumeRecords(OwnedRecords[Volume]):
+    records = VOLUME_ROWS
 
     async def summary(self, project_id: str | None) -> tuple[int, int, dict[str, list[str]]]:
         async def body(tx: Tx) -> tuple[int, int, dict[str, list[str]]]:
@@ -70,33 +49,6 @@ class VolumeRecords:
         made = await self._context.control.write(body)
         await self._context.wake()
         return made
-
-    async def describe(
-        self, caller: Caller, volume_id: str, values: Mapping[str, Any], metadata: dict[str, str] | None
-    ) -> Volume:
-        """Change `values` (a name, a description); `metadata` replaces the old metadata."""
-        changes = {**values, "updated_at": self._context.clock.now()}
-
-        async def body(tx: Tx) -> Volume:
-            volume = await visible_volume(tx, caller, volume_id, lock=True)
-            if metadata is not None:
-                await set_metadata(tx, volume_id, USER, metadata)
-            return await change_volume(tx, volume, changes)
-
-        return await self._context.control.write(body)
-
-    async def edit_metadata(self, caller: Caller, volume_id: str, kind: str, edit: Edit) -> dict[str, str]:
-        """Edit the metadata. `edit` returns the new metadata, or raises; it may be called twice."""
-        now = self._context.clock.now()
-
-        async def body(tx: Tx) -> dict[str, str]:
-            volume = await visible_volume(tx, caller, volume_id, lock=True)
-            new = edit(volume.metadata if kind == USER else volume.image_metadata)
-            await set_metadata(tx, volume_id, kind, new)
-            await change_volume(tx, volume, {"updated_at": now})
-            return new
-
-        return await self._context.control.write(body)
 
     async def delete(self, caller: Caller, volume_id: str, *, force: bool = False, cascade: bool = False) -> None:
         """Delete a volume. `force`: in any state but attached. `cascade`: with its snapshots."""

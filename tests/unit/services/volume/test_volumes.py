@@ -286,8 +286,8 @@ def test_every_filter_and_order_of_the_api_is_understood_by_the_database(
             await here.snapshot(volume, name="one")
             await here.volumes.attachments.create(ALICE, volume.id, server_id="5e000000-0000-4000-8000-000000000001")
             nouns: dict[str, tuple[ListOptions, Any]] = {
-                "volume": (volumes.LISTED, here.volumes.volumes.list_),
-                "snapshot": (snapshots.LISTED, here.volumes.snapshots.list_),
+                "volume": (volumes.OPTIONS, here.volumes.volumes.list_),
+                "snapshot": (snapshots.OPTIONS, here.volumes.snapshots.list_),
                 "attachment": (attachments.LISTED, here.volumes.attachments.list_),
             }
             listed, find = nouns[noun]
