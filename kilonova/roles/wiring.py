@@ -125,7 +125,7 @@ def _watch_of(settings: Settings) -> WatchRules:
 
 
 def _quota_of(settings: Settings) -> dict[str, int]:
-    """By resource; one has another name in the configuration than in the API."""
+    """Return the default quotas by resource; one has another name in the configuration than in the API."""
     import msgspec
 
     limits: dict[str, int] = msgspec.structs.asdict(settings.quota)
