@@ -53,7 +53,7 @@ def new_key() -> str:
 
 
 def new_password() -> str:
-    """Of letters and digits alone, so that it can be typed and pasted anywhere."""
+    """Return a password of letters and digits alone, so that it can be typed and pasted anywhere."""
     return base64.b32encode(os.urandom(15)).decode().lower()
 
 

@@ -32,8 +32,8 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     async def run_until_stopped(self, stop: threading.Event, work: Callable[..., T], *arguments: Any) -> T:
-        """As `run`. Cancelled, however often, it sets `stop` and returns only when the thread has ended: the same work
-        may be begun again at once."""
+        """Run the work as `run` does. Cancelled, however often, set `stop` and return only when the thread has ended:
+        the same work may be begun again at once."""
         future = asyncio.ensure_future(self.run(work, *arguments))
         try:
             return await asyncio.shield(future)
@@ -47,7 +47,7 @@ class Threads:
             raise
 
     async def run_to_its_end(self, work: Callable[..., T], *arguments: Any) -> T:
-        """As `run`. Cancelled, it returns only when the thread has ended. For work that is short."""
+        """Run short work as `run` does. Cancelled, return only when the thread has ended."""
         return await self.run_until_stopped(threading.Event(), work, *arguments)
 
 

@@ -97,7 +97,7 @@ class Tx(Protocol):
     async def many(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> None: ...
 
     async def each(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> Sequence[Row]:
-        """As `many`, with all that the statements return, in their order."""
+        """Do the same as `many`; return all that the statements return, in their order."""
 
     async def now(self) -> float:
         """The database's own clock, seconds since the epoch. Stored times that decide are judged by it (law 16). On
@@ -161,7 +161,7 @@ class Stores(Protocol):
         """Call with the name of a cell whenever its database answers again."""
 
     def bus_prefix(self, name: str) -> str:
-        """What the subjects of this cell's hosts begin with; "" is nothing."""
+        """Return the prefix of the subjects of this cell's hosts; "" if there is none."""
 
     def may_go(self, name: str) -> bool:
         """This cell was made while the cloud ran, and can be deleted so."""
@@ -198,11 +198,11 @@ class Network(Protocol):
     async def vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]: ...
 
     async def guest_ports(self, server_ids: Sequence[str], *, members: bool = True) -> dict[str, list[GuestPort]]:
-        """By server, in the order of its network devices: what a host needs to plug and filter them. `members`: with
-        the addresses of remote groups, of which there may be thousands."""
+        """Return, by server and in the order of its network devices, the data with which a host plugs and filters its
+        ports. `members`: with the addresses of remote groups, of which there may be thousands."""
 
     async def changed_ports(self, server_ids: Sequence[str]) -> set[str]:
-        """Those among the servers whose ports changed since an operation bound them."""
+        """Return the servers whose ports changed since an operation bound them."""
 
     async def host_document(self, host: str, *, tunnel_address: str, is_node: bool) -> NetworkDocument:
         """All that this host shall know of networks. What it says of itself is noted: other hosts send frames there."""
@@ -249,14 +249,14 @@ class VolumeService(Protocol):
         """The id of the attachment. From now on nobody else can have the volume, unless it is for several."""
 
     async def disconnect(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
-        """A reservation takes its place, so that the server still has the volume and its former host has not."""
+        """Replace the connection by a reservation: the server still has the volume and its former host does not."""
 
     async def connect(self, fence: tuple[str, int, int], *, attachment_id: str, host: str) -> VolumeConnection:
-        """What the host needs, with a secret of this attachment; connected elsewhere, the former host's is worth
-        nothing from then on."""
+        """Return what the host needs to open the volume, with a secret of this attachment. Once it is connected
+        elsewhere, the former host's secret is invalid."""
 
     async def complete(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
-        """The guest has it."""
+        """Record that the guest has the volume."""
 
     async def snapshot(
         self, fence: tuple[str, int, int], *, snapshot_id: str, attachment_id: str, name: str, user_id: str
@@ -264,33 +264,33 @@ class VolumeService(Protocol):
         """Begin to copy an attached volume as it is now; `snapshot_state` says when it is done."""
 
     async def snapshot_state(self, snapshot_id: str) -> SnapshotState | None:
-        """None: somebody deleted it."""
+        """Return the state of a snapshot. None: it was deleted."""
 
     async def drop_snapshot(self, fence: tuple[str, int, int], *, snapshot_id: str) -> None:
-        """Delete it; one that is gone is well."""
+        """Delete the snapshot; if it is gone already, nothing happens."""
 
     async def reimage(self, fence: tuple[str, int, int], *, attachment_id: str, image_id: str) -> None:
         """Begin to replace the volume's content by that of an image, while no guest has it open; `state` says when it
         is done. The old content stays until the new one is whole: if that fails, `reason` says why."""
 
     async def release(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
-        """Reserved or attached, it is neither any more; its secret is gone. One that is gone is well."""
+        """Release an attachment, reserved or connected; its secret is gone. If it is gone already, nothing happens."""
 
     async def release_all(
         self, fence: tuple[str, int, int], *, delete: Sequence[str] = (), slots: Sequence[int] = ()
     ) -> None:
-        """Every attachment of the server. Volumes that go with it, these, and those that were made for it in these
-        slots are deleted unless somebody else needs them."""
+        """Release every attachment of the server. Volumes that go with it, these, and those that were made for it in
+        these slots are deleted unless another server needs them."""
 
     async def set_delete_on_termination(
         self, fence: tuple[str, int, int], *, attachment_id: str, delete: bool
     ) -> None: ...
 
     async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
-        """By server; those without volumes are not in it."""
+        """Return the volumes by server; servers without volumes are left out."""
 
     async def connection(self, attachment_id: str) -> VolumeConnection:
-        """As `connect` gave it, for whoever hands out a step: secrets need not stand in a journal."""
+        """Return what `connect` gave, for an order: so secrets need not be in a journal."""
 
 
 class SnapshotImages(Protocol):
@@ -301,20 +301,20 @@ class SnapshotImages(Protocol):
         """Record the image, unless it is there or was deleted."""
 
     async def status(self, image_id: str) -> str | None:
-        """None: somebody deleted it."""
+        """Return the status of the image. None: it was deleted."""
 
     async def content(self, image_id: str) -> ImageContent | None:
-        """What a host must find when it fetches the image. None: it was deleted, or has no bytes."""
+        """Return what a host must find when it fetches the image. None: it was deleted, or has no bytes."""
 
     async def discard(self, image_id: str) -> bool:
-        """Delete the image, whatever of its bytes has come. False: it is active, and stays."""
+        """Delete the image, with the bytes that have arrived. False: it is active, and stays."""
 
     async def activate_empty(self, image_id: str, properties: Mapping[str, str]) -> bool:
         """Make a queued image active without bytes. False: somebody deleted it."""
 
 
 class ImageUploader(Protocol):
-    """How a host sends the bytes of an image."""
+    """Sends the bytes of an image from a host."""
 
     async def send(self, order: UploadOrder, content: Callable[[], AsyncIterator[bytes]]) -> None:
         """Return when the image is active; sending it again changes nothing. `content` may be read several times.
@@ -322,15 +322,15 @@ class ImageUploader(Protocol):
 
 
 class ConsoleDoor(Protocol):
-    """How a host connects a console to the API that asked for it."""
+    """Connects a host's console to the API that asked for it."""
 
     async def carry(self, url: str, token: str, stream: ByteStream) -> None:
         """Return when the connection has ended, whatever the reason; the stream is closed then."""
 
 
 class HostMemory(Protocol):
-    """What an agent keeps on its own host across restarts, by name: its identity, the highest turn per server, and what
-    of the hardware each copy holds."""
+    """The memory of an agent on its own host across restarts, by name: its identity, the highest turn per server, and
+    the hardware that each copy holds."""
 
     def load(self) -> JsonObject: ...
 
@@ -341,7 +341,7 @@ class HostMemory(Protocol):
 
 
 class Claims(Protocol):
-    """What of a host's hardware its copies hold; see compute/host_claims.py."""
+    """The host's own hardware that its copies hold; see compute/host_claims.py."""
 
     def of(self, server: str, copy: int) -> HostClaim | None: ...
 

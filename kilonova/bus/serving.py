@@ -1,4 +1,4 @@
-"""What every bus does at the serving side: run the handler, keep its task, turn its failure into a reply."""
+"""The serving side of every bus: run the handler, keep its task, turn its failure into a reply."""
 
 from __future__ import annotations
 

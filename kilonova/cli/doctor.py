@@ -165,7 +165,7 @@ def _unplaced(cloud: Cloud) -> Iterator[Diagnosis]:
 
 
 def _broken_servers(cloud: Cloud) -> Iterator[Diagnosis]:
-    """Those in cell0 are told of as unplaced."""
+    """Yield servers in ERROR; those in cell0 are listed as unplaced."""
     for one in cloud.all("/servers", "servers", vm_state="error"):
         if one["cell"] not in (None, "cell0"):
             text = f"{one['name']} is in ERROR on {one['host'] or 'no host'}"

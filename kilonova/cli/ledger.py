@@ -15,7 +15,7 @@ def ledger(server: ServerName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> Non
 
 
 def _holds(line: Record) -> str:
-    """By provider: everything that the consumer held from then on."""
+    """Return, by provider, everything that the consumer held from then on."""
     providers: dict[str, list[str]] = {}
     for share in line["holds"]:
         kept = " (kept for an evacuation)" if share["holder"] and share["holder"] != line["consumer"] else ""

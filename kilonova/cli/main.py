@@ -139,7 +139,7 @@ def _sentence(error: CycloptsError) -> str:
 
 
 def _hint(error: CycloptsError, words: Sequence[str]) -> str:
-    """What to type instead, where it is known."""
+    """Return what to type instead, if it is known."""
     chain = [*(error.command_chain or ())]
     if isinstance(error, UnknownCommandError) and (error.unused_tokens or [""])[0].startswith("-"):
         begins = next((at for at, word in enumerate(words) if word in app), 0)

@@ -20,7 +20,7 @@ def state_of(operation: OperationAnswer) -> str:
 
 
 def note_of(operation: OperationAnswer) -> str:
-    """What to know beside the state: what it waits for, why it failed, or what became of a whole host."""
+    """Return the note beside the state: what the operation waits for, why it failed, or what became of a whole host."""
     if operation["waiting_for"]:
         return f"waiting for {operation['waiting_for']}"
     account = as_text((operation["account"] or {}).get("sentence"))
@@ -70,7 +70,8 @@ def step_took(step: StepAnswer) -> float | None:
 
 
 def children_of(operation: OperationAnswer) -> str:
-    """How far an operation about whole hosts is; empty: it is not about whole hosts, or not planned yet."""
+    """Return the progress of an operation about whole hosts; empty if it is not about whole hosts, or not planned
+    yet."""
     progress = operation.get("progress")
     if not progress:
         return ""

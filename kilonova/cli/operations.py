@@ -91,7 +91,7 @@ def list_(
 
 
 def find_operation(cloud: Cloud, given: str) -> WholeOperation:
-    """By id, or the newest one of a server by its name or id."""
+    """Find an operation by its id, or the newest one of a server by its name or id."""
     try:
         return _shown(cloud, given)
     except Refused as why:

@@ -120,7 +120,7 @@ async def _until_ended(stopping: asyncio.Event, refused: asyncio.Future[str]) ->
 
 
 def _http_image_bytes(settings: Settings) -> Callable[[Bus], HttpImageBytes]:
-    """Of a host of a fleet."""
+    """Make the image transfer for a host of a fleet."""
     from kilonova.compute.image_bytes import HttpImageBytes
 
     options = settings.glance
@@ -128,7 +128,7 @@ def _http_image_bytes(settings: Settings) -> Callable[[Bus], HttpImageBytes]:
 
 
 def _web_socket_door(settings: Settings) -> ConsoleDoor:
-    """Of a host of a fleet."""
+    """Make the console door for a host of a fleet."""
     from kilonova.compute.console_door import WebSocketDoor
 
     return WebSocketDoor(settings.glance.cafile)

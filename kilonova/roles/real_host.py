@@ -73,7 +73,7 @@ class RealHost:
 
 
 def login_advice(settings: Settings) -> str:
-    """How to log in to the first guest, where its ssh port is forwarded to this machine."""
+    """Return how to log in to the first guest, if its ssh port is forwarded to this machine."""
     if is_bridged(settings.network):
         return ""
     command = f"ssh -p {FIRST_FORWARD} root@{LOOPBACK}"

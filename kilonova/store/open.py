@@ -35,7 +35,7 @@ Unseal = Callable[[str], str]
 
 
 class StoreOptions(TypedDict, total=False):
-    """Of `open_store`."""
+    """Options of `open_store`."""
 
     clock: Required[ReadsClock]
     upgrading: bool
@@ -50,7 +50,7 @@ class StoresOptions(StoreOptions, total=False):
 
 
 class CellOptions(StoresOptions, total=False):
-    """Of `open_cell`."""
+    """Options of `open_cell`."""
 
     roll: Required[Roll]
     goes_on: Required[bool]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Required, TypedDict, cast
 
 import msgspec
 
@@ -18,10 +18,26 @@ from kilonova.domain.server import Flavor
 BOTH = ("device_name", "delete_on_termination", "volume_size", "no_device")
 BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 ROOT = Details().root_device_name
-Device = dict[str, Any]
+SentDevice = dict[str, Any]  # as a client sent it, in either form; its schema has checked the types
 
 
-def devices_of(image: str, old: Sequence[Device], new: Sequence[Device]) -> list[Device]:
+class Device(TypedDict, total=False):
+    """A block device in the newer form, completed."""
+
+    source_type: Required[str]
+    destination_type: Required[str]
+    uuid: str  # of the volume, snapshot or image
+    boot_index: int | str | None
+    device_name: str | None
+    volume_size: int | str | None
+    volume_type: str | None
+    guest_format: str | None
+    disk_bus: str | None
+    delete_on_termination: bool | str
+    tag: str | None
+
+
+def devices_of(image: str, old: Sequence[SentDevice], new: Sequence[SentDevice]) -> list[Device]:
     """Return the devices in the newer form, whichever was sent. Without a device for it, the image becomes the root
     disk; the newer form names that one too."""
     if old and new:
@@ -29,7 +45,7 @@ def devices_of(image: str, old: Sequence[Device], new: Sequence[Device]) -> list
     if new:
         return [completed(dict(device), image) for device in new if not device.get("no_device")]
     found = [newer(device) for device in old if not device.get("no_device")]
-    root = {"source_type": "image", "destination_type": "local", "uuid": image, "boot_index": 0}
+    root: Device = {"source_type": "image", "destination_type": "local", "uuid": image, "boot_index": 0}
     return found if not image or any(is_root(device) for device in found) else [root, *found]
 
 
@@ -67,7 +83,8 @@ def with_local_disks(flavor: Flavor, devices: list[Device]) -> Flavor:
     blank = [device for device in devices if is_local(device) and device["source_type"] == "blank"]
     swap = next((device for device in blank if _is_swap(device)), None)
     sizes = [size for device in blank if _is_ephemeral(device) and (size := _gigabytes(device, flavor))]
-    requested = None if swap is None or not swap.get("volume_size") else int(swap["volume_size"])
+    swap_size = None if swap is None else swap.get("volume_size")
+    requested = int(swap_size) if swap_size else None
     whole: Flavor = msgspec.structs.replace(flavor, ephemerals=sizes, requested_swap_mb=requested)
     return whole
 
@@ -96,7 +113,7 @@ def wrong_source(why: Refused) -> Refused:
     return wrong(why.message) if why.status is None else why
 
 
-def newer(old: Device) -> Device:
+def newer(old: SentDevice) -> Device:
     """Return the device in the newer form. A volume is the root disk only if it has the root disk's name."""
     kept = {name: value for name, value in old.items() if name in BOTH}
     if "device_name" in kept:
@@ -104,29 +121,30 @@ def newer(old: Device) -> Device:
     name = old.get("virtual_name", "")
     if re.fullmatch(r"swap|ephemeral[0-9]{1,9}", name):
         swap = {"guest_format": "swap"} if name == "swap" else {}
-        return {**kept, **swap, "source_type": "blank", "destination_type": "local"}
+        return cast(Device, {**kept, **swap, "source_type": "blank", "destination_type": "local"})
     for word in ("snapshot", "volume"):
         if old.get(f"{word}_id"):
             index = 0 if kept.get("device_name") == ROOT else -1
             source = {"source_type": word, "uuid": old[f"{word}_id"], "boot_index": index}
-            return {**kept, **source, "destination_type": "volume"}
+            return cast(Device, {**kept, **source, "destination_type": "volume"})
     raise wrong("a device needs a volume_id, a snapshot_id, or a virtual_name (swap or ephemeral0).")
 
 
-def completed(device: Device, image: str) -> Device:
+def completed(sent: SentDevice, image: str) -> Device:
     """Return the device in the newer form with all that a request may leave out; raise `Refused`."""
-    source, named = device.get("source_type"), device.get("uuid")
+    source, named = sent.get("source_type"), sent.get("uuid")
     if source is None:
         raise wrong("a device needs a source_type: volume, snapshot, image or blank.")
-    if device.get("virtual_name"):
+    if sent.get("virtual_name"):
         raise wrong("virtual_name is for block_device_mapping only; use source_type blank and guest_format.")
     if source != "blank" and not named:
         raise wrong(f"a device whose source_type is {source} needs the uuid of that {source}.")
     if source == "blank" and named:
         raise wrong(f"a blank device takes no uuid; to use {named}, set source_type to volume, snapshot or image.")
-    if device.get("device_name"):
-        device["device_name"] = _path(device["device_name"])
-    device.setdefault("destination_type", "local" if source in ("image", "blank") else "volume")
+    if sent.get("device_name"):
+        sent["device_name"] = _path(sent["device_name"])
+    sent.setdefault("destination_type", "local" if source in ("image", "blank") else "volume")
+    device = cast(Device, sent)
     _check_kind(device, image)
     return device
 

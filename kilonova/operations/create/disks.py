@@ -45,7 +45,7 @@ async def disks_for(
     else:
         image = root.image
         check_memory(flavor, image)
-    taken = {ROOT, *(device["device_name"] for device in remote if device.get("device_name"))}
+    taken = {ROOT, *(name for device in remote if (name := device.get("device_name")))}
     return RequestedDisks(
         volumes=[_wanted(device, taken) for device in remote],
         zones=[one.zone for one in sources],
@@ -157,4 +157,5 @@ def _wanted(device: Device, taken: set[str]) -> WantedVolume:
 
 
 def _size(device: Device) -> int | None:
-    return int(device["volume_size"]) if device.get("volume_size") else None
+    size = device.get("volume_size")
+    return int(size) if size else None

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from kilonova.domain.words import is_true
-from kilonova.operations.create.devices import Device, completed, is_root, newer, wrong
+from kilonova.operations.create.devices import Device, SentDevice, completed, is_root, newer, wrong
 
 MAPPING, NEWER = "block_device_mapping", "bdm_v2"
 MOST = 100  # devices
@@ -34,7 +34,7 @@ class ImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     no_device: bool | None = None
     tag: Word | None = None
 
-    def device(self) -> Device:
+    def device(self) -> SentDevice:
         named = {"snapshot": self.snapshot_id, "volume": self.volume_id, "image": self.image_id}.get(self.source_type)
         fields = msgspec.to_builtins(self)
         kept = {name: value for name, value in fields.items() if value is not None and not name.endswith("_id")}

@@ -26,7 +26,7 @@ from kilonova.operations.checks.images import find_image, image_details
 from kilonova.operations.checks.requester import Requester
 from kilonova.operations.create.accept import NewServer, NewServers
 from kilonova.operations.create.destination import Destination, destination_of, zone_with_volumes
-from kilonova.operations.create.devices import Device, check_devices, devices_of, disk_tags, with_local_disks
+from kilonova.operations.create.devices import SentDevice, check_devices, devices_of, disk_tags, with_local_disks
 from kilonova.operations.create.disks import RequestedDisks, disks_for
 from kilonova.operations.create.image_devices import devices_in, merged
 from kilonova.operations.create.networks import NetworkRequest, networks_for
@@ -51,8 +51,8 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
     security_groups: list[str] = []  # names
     server_group: str | None = None
     hints: dict[str, Json] = {}
-    old_devices: list[Device] = []  # block_device_mapping
-    devices: list[Device] = []  # block_device_mapping_v2
+    old_devices: list[SentDevice] = []  # block_device_mapping
+    devices: list[SentDevice] = []  # block_device_mapping_v2
     multiattach: bool = True  # may name volumes that several servers share
     key_name: str | None = None
     user_data: str | None = None

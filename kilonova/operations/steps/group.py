@@ -22,7 +22,7 @@ async def group_of(ctx: Context[OperationFacts, Params], dead_host: str = "") ->
 
 
 def requested_details(ctx: Context[OperationFacts, Params]) -> Details:
-    """Of the request while the server is in no cell yet, else of its record."""
+    """Return the details of the request while the server is in no cell yet, else those of its record."""
     if ctx.server is None and isinstance(ctx.params, ServerSpec):
         return ctx.params.details
     return ctx.row.details

@@ -35,8 +35,8 @@ def created(cloud: SimCloud) -> None:
 
 
 def new_server(cloud: SimCloud, number: int = 1) -> NewServer:
-    """With all that its cloud has: ports, one of its own and one that it is given; CPUs of its own; a volume to boot
-    from, which is made for it and goes with it, and one that lies there; a group."""
+    """Return a server with all that its cloud has: a new port and an existing one; dedicated CPUs; a new volume to boot
+    from, which is deleted with it, and an existing one; a group."""
     group = cloud.shape.groups[0] if cloud.shape.groups else None
     return NewServer(
         id=f"{SERVER[:-1]}{number}",
@@ -53,7 +53,7 @@ def new_server(cloud: SimCloud, number: int = 1) -> NewServer:
 
 
 def _one_of_many(cloud: SimCloud, number: int) -> NewServer:
-    """As above; what there is only once, none of them gets."""
+    """Return one of several servers: like `new_server`, without the things that exist only once."""
     data = WantedVolume(size=1, device="/dev/vdb", delete_on_termination=True)
     new: NewServer = msgspec.structs.replace(
         new_server(cloud, number),
@@ -96,7 +96,7 @@ def creating(cloud: SimCloud) -> None:
 
 
 def cell_goes_away(cloud: SimCloud) -> None:
-    """The only one, for half a minute."""
+    """Let the only cell go away for half a minute."""
     cloud.outages.begin("cell1")
     cloud.loop.call_later(30.0, cloud.outages.end, "cell1")
     cloud.loop.run_for(2.0)
@@ -127,7 +127,7 @@ def detaching(cloud: SimCloud) -> None:
 
 
 def snapshotting(kind: str, *then: str) -> Callable[[SimCloud], None]:
-    """An image of the server is made; `then` is asked for at the same time."""
+    """Make an image of the server; request `then` at the same time."""
 
     def act(cloud: SimCloud) -> None:
         ask = Ask(kind=kind, server_id=SERVER, cause=cloud.cause(), params=image_params(IMAGE, "image", SERVER))
@@ -149,7 +149,7 @@ def retrying_and_deleting(cloud: SimCloud) -> None:
 
 
 def creating_and_deleting(cloud: SimCloud) -> None:
-    """The delete comes while nobody goes on with what the crash interrupted."""
+    """Delete the server while nobody goes on with what the crash interrupted."""
     creating(cloud)
     cloud.loop.call_later(DELETED_AFTER, _ask_if_alive, cloud, "delete")
 
@@ -175,6 +175,6 @@ def request(cloud: SimCloud, kind: str, params: JsonObject) -> None:
 
 
 def ignore_refusal(answer: Any) -> None:
-    """The api may die before it answers, or refuse: the records decide."""
+    """Ignore the answer: the api may die before it, or refuse. The records decide."""
     if not answer.cancelled() and answer.exception() is not None and not isinstance(answer.exception(), KilonovaError):
         raise answer.exception()

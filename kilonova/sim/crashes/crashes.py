@@ -18,7 +18,7 @@ from kilonova.sim.loop.event_loop import Process
 
 @dataclass
 class Scenario:
-    """What is there before, what is asked, and what must be true however it was interrupted."""
+    """A state, an act, and what must be true however the act was interrupted."""
 
     name: str
     before: list[Callable[[SimCloud], None]]
@@ -40,7 +40,7 @@ Fresh = Callable[[], OpenDatabases]  # empty databases of a real server
 
 
 def count_points(scenario: Scenario, databases: Fresh | None = None, *, everyone: bool = False) -> int:
-    """How many points there are between the request and rest; on real databases, how many moments."""
+    """Return how many points there are between the request and rest; on real databases, how many moments."""
     if databases is None:
         cloud = _prepared(scenario)
         first = cloud.loop.points
@@ -106,7 +106,7 @@ def _prepared(scenario: Scenario, moments: Moments | None = None, databases: Fre
 
 
 def _nobody(process: Process) -> None:
-    """Of a run that only counts."""
+    """Crash nobody: the run only counts."""
 
 
 def _until_ended(cloud: SimCloud, moments: Moments | None = None) -> int:

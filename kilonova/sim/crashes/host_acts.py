@@ -21,13 +21,13 @@ HOUR = 3600.0
 
 
 def full(cloud: SimCloud) -> None:
-    """No host has room for the disks of two copies."""
+    """Leave no host room for the disks of two copies."""
     for name in cloud.hardware.hosts():
         cloud.hardware.host(name).has_room = False
 
 
 def buried(cloud: SimCloud) -> None:
-    """No host took it; now they would."""
+    """Create a server that no host takes; afterwards they would."""
     for change in (hosts.disable, hosts.enable):
         for host in cloud.hardware.hosts():
             cloud.do(partial(_change, change, host))
@@ -41,13 +41,13 @@ async def _change(change: Callable[[Engine, str], Awaitable[Any]], host: str, en
 
 
 def hosts_fail(cloud: SimCloud) -> None:
-    """Every host refuses to switch a guest on, for good: no other one is tried."""
+    """Let every host refuse to switch a guest on, for good: no other one is tried."""
     for host in cloud.hardware.hosts():
         cloud.hardware.fail(host, "ensure_power", 1000, "refuse")
 
 
 def refused(kind: str, **params: Any) -> Callable[[SimCloud], None]:
-    """Its host refuses to switch the guest, and to switch it back: the operation waits for an operator (law 17)."""
+    """Let its host refuse to switch the guest, and to switch it back: the operation waits for an operator (law 17)."""
 
     def act(cloud: SimCloud) -> None:
         for host in cloud.hardware.hosts():
@@ -64,31 +64,32 @@ def _host_of_server(cloud: SimCloud) -> str:
 
 
 def guest_ends(cloud: SimCloud) -> None:
-    """By itself: its host notices."""
+    """Let the guest end by itself: its host notices."""
     switch_guest(cloud.hardware, _host_of_server(cloud), SERVER, False)
 
 
 def host_dies(cloud: SimCloud) -> None:
-    """The server's host loses power and everybody has noticed."""
+    """Cut the power of the server's host, until everybody has noticed."""
     cloud.hardware.switch_power(_host_of_server(cloud), False)
     cloud.loop.run_for(100.0)
 
 
 def reverting_before_it_answers(cloud: SimCloud) -> None:
-    """The host that lost its power is back while the revert waits for it."""
+    """Revert, and switch the host that lost its power on while the revert waits for it."""
     request(cloud, "revert_resize", {})
     cloud.loop.call_later(10.0, cloud.hardware.switch_power, _host_of_server(cloud), True)
 
 
 def host_dies_disarmed(cloud: SimCloud) -> None:
-    """The failure watch would act, and may not yet."""
+    """Let the host die while the failure watch may not act."""
     cloud.do(lambda engine: disarm_watch(engine, HOUR, "the scenario begins later", cloud.cause()))
     host_dies(cloud)
     cloud.loop.run_for(100.0)
 
 
 def arming(cloud: SimCloud) -> None:
-    """Let the watch go on, until it has begun to evacuate; a watcher that crashed is followed after two minutes."""
+    """Arm the watch, until it has begun to evacuate; a watcher that crashed is followed by another after two
+    minutes."""
     cloud.ask(arm_watch).add_done_callback(ignore_refusal)
     for _ in range(60):
         cloud.loop.run_for(5.0)
@@ -97,7 +98,7 @@ def arming(cloud: SimCloud) -> None:
 
 
 def declaring_gone(cloud: SimCloud) -> None:
-    """The host that lost its power: the server is on it, resized, or was evacuated from it."""
+    """Declare the host gone that lost its power: the server is on it, resized, or was evacuated from it."""
     host = next(name for name in cloud.hardware.hosts() if not cloud.hardware.host(name).switches.power)
     cause = cloud.cause()
 
@@ -109,13 +110,13 @@ def declaring_gone(cloud: SimCloud) -> None:
 
 
 def evacuating_hosts(cloud: SimCloud) -> None:
-    """All servers of the host that lost its power."""
+    """Evacuate all servers of the host that lost its power."""
     dead = [name for name in cloud.hardware.hosts() if not cloud.hardware.host(name).switches.power]
     _ask_for_hosts(cloud, "evacuate_host", dead)
 
 
 def draining(cloud: SimCloud) -> None:
-    """The server's host."""
+    """Drain the server's host."""
     _ask_for_hosts(cloud, "drain_host", [_host_of_server(cloud)])
 
 
@@ -125,7 +126,7 @@ def drained(cloud: SimCloud) -> None:
 
 
 def returning(cloud: SimCloud) -> None:
-    """To the host that was drained."""
+    """Return the servers to the host that was drained."""
     closed = [row["name"] for row in read_records(cloud).table("hosts") if row["draining"]]
     _ask_for_hosts(cloud, "return_host", closed)
 

@@ -1,8 +1,10 @@
-"""Where crashes differ. On a real database a process has four times as many points as on SQLite, since it waits for
-every statement; but whoever dies between two statements of one transaction leaves the same as one who died before the
-first. So a crash is tried once per moment: a point of a process before which, since its last one, something was done
-that a crash does not take back. That is a COMMIT on its way or answered, a message, whatever a host does, a volume's
-file."""
+"""The moments at which crashes differ.
+
+On a real database a process has four times as many points as on SQLite, since it waits for every statement. But a
+process that dies between two statements of one transaction leaves the same as one that died before the first. So a
+crash is tried once per moment: a point of a process before which, since its last one, something was done that a crash
+does not take back. That is a COMMIT on its way or answered, a message, whatever a host does, a volume's file.
+"""
 
 from __future__ import annotations
 

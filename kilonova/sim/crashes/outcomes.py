@@ -1,4 +1,4 @@
-"""What must become of an operation that was crashed at any point (scenarios.py). Each yields what is wrong."""
+"""The required outcomes of an operation that was crashed at any point (scenarios.py). Each yields what is wrong."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def whole_or_never(records: Records) -> Iterator[str]:
 
 
 def whole_or_gone(records: Records) -> Iterator[str]:
-    """What went with it is gone or going; what was only lent to it is there."""
+    """Look at the server and its volumes: its own are gone or going, the existing one that it was given is there."""
     yield from one_server("active", "deleted")(records)
     yield from _has_volumes(records)
     if not any(row["name"] == "volume1" for row in records.table("volumes")):
@@ -121,7 +121,8 @@ def failed(records: Records) -> Iterator[str]:
 
 
 def evacuated_once(records: Records) -> Iterator[str]:
-    """Whoever crashed, one record and one evacuation by the failure watch; none if its word to begin was lost."""
+    """Look for one record and one evacuation by the failure watch, whichever process crashed; none if its decision to
+    begin was lost."""
     yield from one_server("active")(records)
     failures = records.table("host_failures")
     begun = [row["id"] for row in records.table("operations") if row["kind"] == "evacuate_host"]

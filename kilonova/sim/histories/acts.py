@@ -1,4 +1,4 @@
-"""What a history is made of: acts, drawn from a seed before it runs, so that it replays exactly and can be shrunk."""
+"""The acts of a history, drawn from a seed before it runs, so that it replays exactly and can be shrunk."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def _act(
 
 
 def _said(source: random.Random, do: str, roles: list[str]) -> ActTarget:
-    """What a request names besides its server."""
+    """Return what a request names besides its server."""
     if do == "evacuate":
         return {"who": source.choice(("", *_hosts(roles))), "word": source.choice(EVACUATIONS)}
     return {"word": source.choice(REBUILDS)} if do == "rebuild" else {}

@@ -1,4 +1,4 @@
-"""What the new servers of a history ask for."""
+"""The new servers of a history: what they ask for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _flavor(server: int) -> Flavor:
 
 
 def other_flavor(number: int) -> Flavor:
-    """What a server is resized to; some of them have it, or a larger disk: then the request is refused."""
+    """Return the flavor of a resize. Some servers have it, or a larger disk: then the request is refused."""
     return OTHERS[number % len(OTHERS)]
 
 

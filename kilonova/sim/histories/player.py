@@ -1,4 +1,4 @@
-"""Does the acts of a history: asks the api, and lets trouble strike (trouble.py)."""
+"""The player of a history: sends its requests to the api, and causes its faults (trouble.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strikes in a history: at roles, hosts, messages and databases."""
+"""The faults of a history: of roles, hosts, messages and databases."""
 
 from __future__ import annotations
 

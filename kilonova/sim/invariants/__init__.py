@@ -1,1 +1,1 @@
-"""What must always be true, checked after every story, history and crash."""
+"""The invariants, checked after every story, history and crash."""

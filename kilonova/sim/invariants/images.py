@@ -1,4 +1,4 @@
-"""What must be true of images that are made of servers: each is whole, or somebody is making it."""
+"""The invariant of images that are made of servers: each is whole, or is being made."""
 
 from __future__ import annotations
 

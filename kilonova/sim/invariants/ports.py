@@ -1,4 +1,4 @@
-"""What must be true of ports: they belong to servers that live, are bound where those are, and no address is lost."""
+"""The invariants of ports: they belong to servers that live, are bound where those are, and no address is lost."""
 
 from __future__ import annotations
 

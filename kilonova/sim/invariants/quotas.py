@@ -1,4 +1,4 @@
-"""What must be true of quotas: what a project is said to use is what there is."""
+"""The invariant of quotas: the recorded usage of a project is what it has."""
 
 from __future__ import annotations
 

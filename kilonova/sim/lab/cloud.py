@@ -136,7 +136,7 @@ class SimCloud:
     # -- roles --------------------------------------------------------------------------------------------------
 
     def start_all(self) -> None:
-        """Those that do not run; the network is there before them."""
+        """Start the roles that do not run; the network is made before them."""
         if self.shape.addresses and not self.laid.network:
             self.laid = self.alone(self._lay, "the network", faulty=False)
         if self.shape.volumes and not self.stock.volumes:
@@ -217,7 +217,7 @@ class SimCloud:
         return SqliteStore(name, path, threaded=False, clock=self.clock, synchronous="OFF", checkpoint=checkpoint)
 
     async def _checkpoint(self, name: str) -> None:
-        """Before and after each transaction the others run; whoever stands at this door may be made to wait there."""
+        """Let the others run before and after each transaction; a process that begins one may be made to wait here."""
         if self.at_door is not None:
             self.at_door(name)
         await give_way()
@@ -269,7 +269,7 @@ class SimCloud:
         return f"cell{sorted(self.hardware.hosts()).index(host) % self.shape.cells + 1}" if self.shape.cells > 1 else ""
 
     def lives_of(self, name: str) -> int:
-        """How often the role was started."""
+        """Return how often the role was started."""
         return self._lives.get(name, 0)
 
     def kill(self, name: str) -> None:
@@ -320,7 +320,7 @@ class SimCloud:
         return answer.result()
 
     def alone(self, work: Callable[[OpenStores], Awaitable[T]], what: str, *, faulty: bool = True) -> T:
-        """By a process that takes no part, with handles of its own; others go on meanwhile."""
+        """Run the work in a process that takes no part, with its own handles; others go on meanwhile."""
         process, stores = self._looker(faulty)
         answer: asyncio.Future[T] = self.loop.create_future()
 

@@ -1,4 +1,4 @@
-"""The network of a simulated cloud: one, with so many addresses, and ports on it that servers may be given."""
+"""The network of a simulated cloud: one, with a number of addresses, and ports on it that servers may be given."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FIRST = 10  # 10.0.0.10 is the first address
 
 
 class Laid(msgspec.Struct, frozen=True):
-    """What was there before anything else: the network's id, and the ports' ids, port1 first."""
+    """The network's id, and the ids of the ports that exist before anything else, port1 first."""
 
     network: str
     ports: list[str]
 
     def wanted(self, made: int, given: Sequence[str] = ()) -> list[WantedPort]:
-        """What a new server asks for: so many ports of its own, and those that it is given."""
+        """Return what a new server asks for: a number of its own ports, and those that it is given."""
         return [WantedPort(network_id=self.network)] * made + [WantedPort(port_id=port) for port in given]
 
 

@@ -1,4 +1,4 @@
-"""Databases that go away and come back: their servers refuse at once, or hang until whoever asks gives up."""
+"""Databases that go away and come back: their servers refuse at once, or hang until the caller gives up."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def is_at_rest(records: Records, cloud: SimCloud) -> bool:
 
 
 def come_to_rest_settled(cloud: SimCloud) -> Records:
-    """As `come_to_rest`; then an operator settles what abandoned steps left, and it comes to rest again."""
+    """Come to rest; then an operator settles what abandoned steps left, and the cloud comes to rest again."""
     records = come_to_rest(cloud)
     if not records.unsettled():
         return records

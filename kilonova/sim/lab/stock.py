@@ -1,4 +1,4 @@
-"""What lies there in a simulated cloud to be used: volumes, a snapshot to boot from, server groups."""
+"""The stock of a simulated cloud: volumes, a snapshot to boot from, server groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a story's people put into a guest: keys, user data, files, a password, tags of devices."""
+"""The things that a story's users put into a guest: keys, user data, files, a password, tags of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator says in a story: about an operation that waits, about what was left, about volumes."""
+"""The requests of an operator in a story: about an operation that waits, about remains, about volumes."""
 
 from __future__ import annotations
 

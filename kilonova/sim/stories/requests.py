@@ -1,4 +1,4 @@
-"""What a script asks of the cloud, as its people would. A request gives an answer to wait for."""
+"""The requests that a script sends to the cloud, as its users would. Each gives an answer to wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How things stand, in words a story can compare: records, claims, disks. `then:` and `check:` say at which to look."""
+"""The state of the cloud in words that a story can compare: records, claims, disks. `then:` and `check:` say at which
+to look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a story does to its cloud from outside: cut the bus, spoil a COMMIT, stop a process; and who committed what."""
+"""The faults that a story causes from outside: cut the bus, spoil a COMMIT, stop a process; and which process committed
+what."""
 
 from __future__ import annotations
 
