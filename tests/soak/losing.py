@@ -120,8 +120,10 @@ class Losing:
     def _attempt_all(self, tried: Sequence[Condition]) -> int:
         """Return how many nothing misses."""
         count = {NOTICED: 0, IMPOSSIBLE: 0, SURVIVES: 0, UNUSED: 0}
-        for condition, verdict in self._attempts(tried):
+        for number, (condition, verdict) in enumerate(self._attempts(tried), 1):
             count[verdict] += 1
+            if number % 100 == 0:
+                print(f"{number} of {len(tried)} tried", flush=True)
             if verdict in (SURVIVES, UNUSED):
                 used = len(self._users(condition))
                 print(f"{'SURVIVES' if used else 'UNUSED  '}  {condition}  ({used} tests use it)", flush=True)
