@@ -46,7 +46,7 @@ def quick_passwords() -> Iterator[dict[str, int]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def loaded_starts() -> Iterator[None]:
-    """Roles are forked from a process that has the program loaded; that one is started with the first of them."""
+    """Roles and commands are forked from a process that has the program loaded, which is started with the first."""
     loaded: list[Loaded] = []
 
     def get() -> Loaded:
@@ -63,7 +63,7 @@ def loaded_starts() -> Iterator[None]:
 
 @pytest.fixture
 def command_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Roles are started by the command, as users start them."""
+    """Roles and commands are started as users start them."""
     monkeypatch.setattr(Role, "loaded", None)
 
 

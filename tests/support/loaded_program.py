@@ -1,7 +1,7 @@
-"""Roles of `kilonova` without their imports: a server process has the program loaded and forks one for each start.
+"""The program without its imports: a server process has it loaded, and forks a role or a command for each start.
 
 To load it takes a second of a processor, some hundred times in the tests; what runs is the program's own `main`, in a
-process of its own with a standard output, environment and working directory as given. Tests of the start itself use
+process of its own with an output, environment and working directory as given. Tests of the start itself use
 the command: the fixture `command_starts` (tests/conftest.py).
 
 This module is both sides: `Loaded` starts processes, and run as a program it is the server.
@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -42,15 +43,27 @@ class Loaded:
         theirs.close()
         self._codes: dict[int, int] = {}
 
-    def start(self, arguments: Sequence[str], log: IO[str]) -> LoadedProcess:
+    def start(self, arguments: Sequence[str], out: IO[str], errors: IO[str]) -> LoadedProcess:
         umask = os.umask(0o077)
         os.umask(umask)
         request = {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd(), "umask": umask}
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [log.fileno()])
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [out.fileno(), errors.fileno()])
             while (started := self._read()) is None:
                 pass
         return LoadedProcess(self, started)
+
+    def run(self, arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+            process = self.start(arguments, out, errors)
+            try:
+                code = process.wait(seconds)
+            except BaseException:
+                process.kill()
+                raise
+            out.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess([*arguments], code, out.read(), errors.read())
 
     def exit_code(self, pid: int) -> int | None:
         with self._lock:
@@ -134,16 +147,17 @@ def serve(connection: socket.socket) -> list[str] | None:
             os.read(awake, 1 << 16)
             report_ended(connection)
         if connection in ready:
-            content, descriptors, _, _ = socket.recv_fds(connection, LONGEST, 1)
+            content, descriptors, _, _ = socket.recv_fds(connection, LONGEST, 2)
             if not content:
                 return None
             if pid := os.fork():
-                os.close(descriptors[0])
+                for descriptor in descriptors:
+                    os.close(descriptor)
                 connection.send(b"started %d 0" % pid)
                 continue
             connection.detach()  # its number will be another file's
             request = json.loads(content)
-            become(request, descriptors[0])
+            become(request, descriptors)
             return list(request["arguments"])
 
 
@@ -154,12 +168,12 @@ def report_ended(connection: socket.socket) -> None:
                 connection.send(b"ended %d %d" % (ended[0], os.waitstatus_to_exitcode(ended[1])))
 
 
-def become(request: dict[str, Any], log: int) -> None:
+def become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     """As after an exec: nothing of the server is left but the modules."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in (1, 2):
-        os.dup2(log, number)
+    for number, descriptor in enumerate(descriptors, 1):
+        os.dup2(descriptor, number)
     os.closerange(3, 1024)
     os.environ.clear()
     os.environ.update(request["environment"])

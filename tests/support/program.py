@@ -36,8 +36,10 @@ Connect = Callable[..., socket.socket]  # as socket.create_connection
 
 def kilonova(*arguments: object, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself."""
-    command = [*PROGRAM, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    words = [*map(str, arguments)]
+    if Role.loaded is not None:
+        return Role.loaded().run(words, seconds)
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=seconds, check=False)
 
 
 class Role:
@@ -59,7 +61,7 @@ class Role:
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes] | loaded_program.LoadedProcess:
         if self.loaded is not None and not self._within and self.program == PROGRAM:
-            return type(self).loaded().start(self.arguments, self._log)
+            return type(self).loaded().start(self.arguments, self._log, self._log)
         return subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
 
     def wait_until_it_works(self, patience: float = READY_SECONDS) -> None:
