@@ -8,6 +8,8 @@ from typing import TypeVar
 import pytest
 
 from kilonova.services.identity import passwords
+from tests.support.loaded_program import Loaded
+from tests.support.program import Role
 from tests.support.servers import Nats, NotAvailable, Postgres, Server
 
 FULL = bool(os.environ.get("KILONOVA_FULL"))
@@ -40,6 +42,29 @@ def quick_passwords() -> Iterator[dict[str, int]]:
         patch.setattr(passwords, "MEMORY_KIB", 64)
         patch.setattr(passwords, "PASSES", 1)
         yield real
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_starts() -> Iterator[None]:
+    """Roles and commands are forked from a process that has the program loaded, which is started with the first."""
+    loaded: list[Loaded] = []
+
+    def get() -> Loaded:
+        if not loaded:
+            loaded.append(Loaded())
+        return loaded[0]
+
+    Role.loaded = staticmethod(get)
+    yield
+    Role.loaded = None
+    for server in loaded:
+        server.close()
+
+
+@pytest.fixture
+def command_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roles and commands are started as users start them."""
+    monkeypatch.setattr(Role, "loaded", None)
 
 
 @pytest.fixture(scope="session")

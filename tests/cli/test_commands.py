@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.program import KILONOVA, Cloud, Http, kilonova, until
 
+pytestmark = pytest.mark.usefixtures("command_starts")
 USAGE, REFUSED, FAILED, DIFFERENCES = 2, 3, 4, 6
 
 

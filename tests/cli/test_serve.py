@@ -13,9 +13,13 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.books import differences
 from tests.support.creates import IMAGE
 from tests.support.program import Cloud, Role, kilonova, until
+
+pytestmark = pytest.mark.usefixtures("command_starts")
 
 
 def acknowledged_creates(cloud: Cloud, number: int, kill_after: int) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kilonova.store.clouds import ADMIN_CLOUD, CLOUDS_NAME, read_account
+from tests.support import loaded_program
 from tests.support.creates import NEWEST, create_body
 from tests.support.servers import ROOT, children, free_port
 
@@ -35,14 +36,17 @@ Connect = Callable[..., socket.socket]  # as socket.create_connection
 
 def kilonova(*arguments: object, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself."""
-    command = [*PROGRAM, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    words = [*map(str, arguments)]
+    if Role.loaded is not None:
+        return Role.loaded().run(words, seconds)
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=seconds, check=False)
 
 
 class Role:
     """A running `kilonova …`; `line` is what it says on stdout when it works."""
 
     program: tuple[str, ...] = PROGRAM
+    loaded: Callable[[], loaded_program.Loaded] | None = None  # gives the server that starts it instead
 
     def __init__(
         self, *arguments: object, wait: bool = True, patience: float = READY_SECONDS, within: Sequence[str] = ()
@@ -51,10 +55,14 @@ class Role:
         self.arguments = [str(argument) for argument in arguments]
         self._within = within
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
-        command = [*within, *self.program, *self.arguments]
-        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
+        self.process = self._start([*within, *self.program, *self.arguments])
         if wait:
             self.wait_until_it_works(patience)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes] | loaded_program.LoadedProcess:
+        if self.loaded is not None and not self._within and self.program == PROGRAM:
+            return type(self).loaded().start(self.arguments, self._log, self._log)
+        return subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
 
     def wait_until_it_works(self, patience: float = READY_SECONDS) -> None:
         ends = time.monotonic() + patience
