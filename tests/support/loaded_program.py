@@ -141,6 +141,7 @@ def serve(connection: socket.socket) -> list[str] | None:
     awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests: they end what they started
     while True:
         ready, _, _ = select.select([connection, awake], [], [])
         if awake in ready:
@@ -172,6 +173,7 @@ def become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     """As after an exec: nothing of the server is left but the modules."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, descriptor in enumerate(descriptors, 1):
         os.dup2(descriptor, number)
     os.closerange(3, 1024)
