@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -295,16 +295,28 @@ def put_code(path: Path, function: str, changed: types.CodeType) -> None:
     """Give a function of the running process its code in the changed file."""
     importlib.import_module(relative(str(path)).removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(changed)}
-    gc.unfreeze()  # frozen objects are not listed
-    live = [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]
-    live = [one for one in live if one.__code__.co_filename == str(path) and one.__code__.co_qualname == function]
-    if not live:
+    live = functions().get((str(path), function))
+    if live is None:  # of a module that was imported since
+        functions.cache_clear()
+        live = functions().get((str(path), function))
+    if live is None:
         raise CannotBeLost(f"{function} is not there")
     for one in live:
         try:
             one.__code__ = codes[function, one.__code__.co_firstlineno]
         except (KeyError, ValueError) as error:
             raise CannotBeLost(str(error)) from error
+
+
+@cache
+def functions() -> dict[tuple[str, str], list[types.FunctionType]]:
+    """Every function of the package in this process by file and qualified name. To find them takes a second."""
+    gc.unfreeze()  # frozen objects are not listed
+    by_name: dict[tuple[str, str], list[types.FunctionType]] = {}
+    for one in gc.get_objects():
+        if isinstance(one, types.FunctionType) and one.__code__.co_filename.startswith(PACKAGE):
+            by_name.setdefault((one.__code__.co_filename, one.__code__.co_qualname), []).append(one)
+    return by_name
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

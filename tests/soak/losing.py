@@ -3,7 +3,7 @@
     python -m pytest -p tests.soak.losing --lose kilonova/hosts tests/engine tests/stories
 
 The first run records which tests use which statement and which line (record.py). After it each condition is lost in a
-forked process that runs the tests which use it, the quickest first, until one fails. A condition that nothing misses
+forked process that runs the tests which use it, different ones first, until one fails. A condition that nothing misses
 is printed, unless equivalent.txt names it with the reason why its loss changes nothing.
 """
 
@@ -16,7 +16,7 @@ import resource
 import signal
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.soak.conditions import ROOT, CannotBeLost, Condition, Statements, of_functions, relative
+from tests.soak.conditions import ROOT, CannotBeLost, Condition, Statements, functions, of_functions, relative
 from tests.soak.mistakes import of_file
 from tests.soak.patched import of_patch
 from tests.soak.patches import load_all
@@ -74,12 +74,20 @@ class Losing:
         return True
 
     def _users(self, condition: Condition) -> list[pytest.Item]:
-        """The tests that use it: those whose file has its file's name first, then the quickest."""
+        """The tests that use it: the likely ones first (or those named like its file), then one of each module, the
+        quickest, then the next of each: the many cases of one test notice the same."""
         stem = Path(condition.where.partition(":")[0]).stem
-        names = [name for name in self.record.users(condition.used_by) if name in self.items]
         likely = condition.likely or f"/test_{stem}."
-        names = [name for name in names if name in self.record.seconds]
-        names.sort(key=lambda name: (likely not in name, self.record.seconds[name]))
+        names = [name for name in self.record.users(condition.used_by) if name in self.items]
+        names = sorted((name for name in names if name in self.record.seconds), key=self.record.seconds.__getitem__)
+        turns: Counter[str] = Counter()
+        order: dict[str, tuple[bool, int, int]] = {}
+        for name in names:
+            module, function = name.partition("::")[0], name.partition("[")[0]
+            order[name] = (likely not in name, turns[function], turns[module])
+            turns[function] += 1
+            turns[module] += turns[function] == 1
+        names.sort(key=lambda name: (*order[name], self.record.seconds[name]))
         return [self.items[name] for name in names]
 
     def _conditions(self) -> Iterator[Condition]:
@@ -135,6 +143,7 @@ class Losing:
 
     def _attempts(self, conditions: Sequence[Condition]) -> Iterator[tuple[Condition, int]]:
         running: dict[int, Condition] = {}
+        functions()  # once, not in each of the processes
         for condition in conditions:
             items = self._users(condition)
             if not items:
