@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from sqlalchemy import Table
 
 from kilonova.domain.errors import KilonovaError, NotYet
 from kilonova.engine import accept, debts, findings, records, secrets
@@ -29,7 +28,6 @@ from kilonova.engine.silence import _taken_now
 from kilonova.engine.take import _mark_taken
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables import cell, control, journal
-from kilonova.store import rows
 from kilonova.world import Tx
 from tests.engine.rows_of_one import (
     CAUSE,
@@ -39,28 +37,18 @@ from tests.engine.rows_of_one import (
     OPERATION,
     SERVER,
     STEP,
+    Case,
+    each_stale,
     engine_of,
     operation,
     play,
+    put_around,
+    put_itself,
     store_of,
 )
-from tests.support.neighbours import Watched, put_neighbours, zeros
+from tests.support.neighbours import Watched
 
 STOP = REGISTRY["stop"]
-
-
-class Case(NamedTuple):
-    name: str
-    table: Table
-    row: dict[str, Any]
-    others: dict[str, Any]  # of its neighbours: the keys of the statement
-    act: Callable[[Tx], Awaitable[object]]
-    stale: dict[str, Any] = {}  # each of them: the row was changed since it was read
-    also: tuple[tuple[Table, dict[str, Any]], ...] = ()
-    database: str = "cell1"
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def context(tx: Tx) -> Any:
@@ -240,10 +228,8 @@ CASES = [
 
 
 async def watch(tx: Tx, case: Case, **stale: Any) -> Watched:
-    for table, row in case.also:
-        await rows.put(tx, table, **zeros(table, **row))
-    await put_neighbours(tx, case.table, {**case.row, **stale}, **case.others)
-    await rows.put(tx, case.table, **zeros(case.table, **{**case.row, **stale}))
+    await put_around(tx, case, **stale)
+    await put_itself(tx, case, **stale)
     return await Watched.since_now(tx, case.table)
 
 
@@ -258,9 +244,7 @@ def test_only_the_row_itself_is_written(tmp_path: Path, case: Case) -> None:
     play(tmp_path, body, case.database)
 
 
-@pytest.mark.parametrize(
-    ("case", "column"), [pytest.param(case, column, id=f"{case}-{column}") for case in CASES for column in case.stale]
-)
+@pytest.mark.parametrize(("case", "column"), each_stale(CASES))
 def test_a_row_that_was_changed_meanwhile_is_not_written(tmp_path: Path, case: Case, column: str) -> None:
     async def body(tx: Tx) -> None:
         before = await watch(tx, case, **{column: case.stale[column]})
