@@ -39,6 +39,14 @@ def test_a_host_that_is_not_registered_under_its_name_is_told_nothing(cloud):
         assert network(cloud, who | wrong) == NetworkAnswer()
 
 
+def test_each_host_is_known_by_its_own_registration(cloud):
+    cloud = cloud(hosts=2)
+    one, two = identity(cloud, "host1"), identity(cloud, "host2")
+    for who, other in ((one, two), (two, one)):
+        assert network(cloud, who).document
+        assert network(cloud, who | {"session": other["session"]}) == NetworkAnswer()
+
+
 def test_a_document_that_the_host_has_is_not_sent_again(cloud):
     cloud = cloud(hosts=1)
     who = identity(cloud, "host1")

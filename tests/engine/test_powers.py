@@ -3,7 +3,11 @@
 import pytest
 
 from kilonova.conductor.powers import _note_power
+from kilonova.schema.tables import cell
+from kilonova.store import rows
 from tests.engine.speaking import Speaker
+from tests.engine.test_restored import server as server_row
+from tests.support.neighbours import Watched, put_neighbours
 
 
 @pytest.fixture
@@ -123,3 +127,39 @@ def test_what_was_read_before_an_operation_ended_changes_nothing(running):
     late = {**seen, "power_state": 4}  # as it was read
     cloud.do(lambda engine: _note_power(engine, engine.world.db.cell("cell1"), late, on=True))
     assert shown(cloud, server) == ("stopped", 4, None)
+
+
+def test_each_server_is_judged_by_its_own_record(running):
+    cloud, speaker, first, copy = running
+    second, _ = cloud.make("second", host="host1")
+    (order,) = speaker.beat().steps
+    assert speaker.finish(order)
+    cloud.loop.run_for(2.0)
+    for server, number in ((first, copy), (second, order.copy)):
+        assert speaker.beat(powers=[(server, number, True)]).noted == [(server, number)], "the records agree"
+        answer = speaker.beat(powers=[(server, number, False)])
+        (follow,) = answer.steps or speaker.beat().steps
+        assert (answer.noted, follow.server) == ([], server)
+        assert speaker.finish(follow, result={"running": True})
+        cloud.loop.run_for(2.0)
+
+
+def test_only_the_power_of_the_guest_itself_is_noted(cloud):
+    """In the record as it was read: none of a later turn, and none that an operation is about."""
+    cloud = cloud(hosts=1)
+    row = server_row(power_state=4)
+
+    async def note(engine):
+        journal = engine.world.db.cell("cell1")
+
+        async def put(tx):
+            await put_neighbours(tx, cell.servers, row, id="0", operation_id="o")
+            await rows.put(tx, cell.servers, **row)
+            return await Watched.since_now(tx, cell.servers)
+
+        before = await journal.write(put)
+        for seen in (row, {**row, "id": "0-neighbour-1"}, {**row, "turn": row["turn"] + 1}):
+            await _note_power(engine, journal, {**seen, "power_state": 4}, on=True)
+        return [changed["id"] for changed in await journal.read(before.changed)]
+
+    assert cloud.do(note) == ["s"]

@@ -21,10 +21,11 @@ def zeros(table: Table, **values: Any) -> dict[str, Any]:
 async def put_neighbours(tx: Tx, table: Table, row: Mapping[str, Any], **others: Any) -> None:
     """Put a row for each of `others`, with this column different; before the row itself, so that a lost key finds them
     first."""
-    key = [column.name for column in table.primary_key if column.name in row] or ["id"]  # a number counts by itself
+    key = [column.name for column in table.primary_key if column.name in row]
+    key = key or [name for name in ("id",) if name in row]  # a number counts by itself
     for number, (column, other) in enumerate(others.items()):
         neighbour = {**row, column: other}
-        if all(neighbour[name] == row[name] for name in key):  # then it needs a key of its own
+        if key and all(neighbour[name] == row[name] for name in key):  # then it needs a key of its own
             neighbour[key[0]] = f"0-neighbour-{number}"
         await rows.put(tx, table, **zeros(table, **neighbour))
 

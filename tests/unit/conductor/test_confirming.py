@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,9 @@ from kilonova.schema.tables import cell
 from kilonova.settings import Default, Settings
 from kilonova.store import rows
 from kilonova.store.open import open_store
-from kilonova.world import Tx
+from kilonova.world import Store, Tx
 from tests.engine.test_restored import server
-from tests.support.neighbours import zeros
+from tests.support.neighbours import Watched, put_neighbours, zeros
 
 NOW, WINDOW = 10_000.0, 600.0
 MOVE = {"id": "m", "server_id": "s", "status": "finished", "open": 1, "dest_copy": 3, "finished_seen_at": NOW - WINDOW}
@@ -31,32 +32,42 @@ class StandingClock:
         return NOW + self.ahead
 
 
-def confirmed(path: Path, monkeypatch: pytest.MonkeyPatch, of: Any, move: Any, ahead: float = 0.0) -> list[str]:
+Story = Callable[[Any, Store], Awaitable[None]]
+
+
+def play(path: Path, monkeypatch: pytest.MonkeyPatch, story: Story, ahead: float = 0.0) -> list[str]:
+    """Return the servers whose moves the story confirmed."""
     asked: list[str] = []
 
     async def submit(engine: Any, ask: Any) -> None:
         asked.append(ask.server_id)
 
-    async def story() -> None:
+    async def whole() -> None:
         store = await open_store("cell1", f"sqlite:///{path}/cell1.db", clock=StandingClock())
-
-        async def put(tx: Tx) -> None:
-            row = {"vm_state": RESIZED, "operation_id": None, "turn_floor": None, **of}
-            await rows.put(tx, cell.servers, **server(**row))
-            await rows.put(tx, cell.migrations, **zeros(cell.migrations, **{**MOVE, **move}))
-
         world = SimpleNamespace(clock=StandingClock(ahead), ids=SimpleNamespace(uuid=lambda: "id"))
         settings = Settings(default=Default(resize_confirm_window=WINDOW))
         engine: Any = SimpleNamespace(world=world, settings=settings, write=lambda journal, body: journal.write(body))
         try:
-            await store.write(put)
-            await confirming.confirm_forgotten(engine, store)
+            await story(engine, store)
         finally:
             await store.close()
 
     monkeypatch.setattr(confirming, "submit", submit)
-    asyncio.run(story())
+    asyncio.run(whole())
     return asked
+
+
+def confirmed(path: Path, monkeypatch: pytest.MonkeyPatch, of: Any, move: Any, ahead: float = 0.0) -> list[str]:
+    async def put(tx: Tx) -> None:
+        row = {"vm_state": RESIZED, "operation_id": None, "turn_floor": None, **of}
+        await rows.put(tx, cell.servers, **server(**row))
+        await rows.put(tx, cell.migrations, **zeros(cell.migrations, **{**MOVE, **move}))
+
+    async def story(engine: Any, store: Store) -> None:
+        await store.write(put)
+        await confirming.confirm_forgotten(engine, store)
+
+    return play(path, monkeypatch, story, ahead)
 
 
 @pytest.mark.parametrize(
@@ -88,3 +99,34 @@ def test_the_clock_of_the_conductor_decides_nothing(
     """Law 16: what the database wrote is compared by the database's clock."""
     move = {"finished_seen_at": seen_at}
     assert confirmed(tmp_path, monkeypatch, {}, move, ahead) == ["s"] * is_confirmed
+
+
+@pytest.mark.parametrize("seen_at", [None, NOW + 1])
+def test_the_window_of_finished_moves_alone_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_at: float | None
+) -> None:
+    """One that is still under way would be confirmed too early once it has finished; one that has ended, or was seen
+    before, keeps its time."""
+    move = {**MOVE, "finished_seen_at": seen_at}
+    others = {"status": "migrating", "open": 0, "finished_seen_at": NOW - 1}
+
+    async def story(engine: Any, store: Store) -> None:
+        async def put(tx: Tx) -> Watched:
+            await put_neighbours(tx, cell.migrations, move, **others)
+            await rows.put(tx, cell.migrations, **zeros(cell.migrations, **move))
+            return await Watched.since_now(tx, cell.migrations)
+
+        before = await store.write(put)
+        await confirming.confirm_forgotten(engine, store)
+        assert [row["id"] for row in await store.read(before.changed)] == ["m"]
+
+    play(tmp_path, monkeypatch, story)
+
+
+def test_a_move_that_finishes_after_the_look_is_left_to_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look_only(engine: Any, journal: Store) -> None: ...
+
+    monkeypatch.setattr(confirming, "_see", look_only)
+    assert confirmed(tmp_path, monkeypatch, {}, {"finished_seen_at": None}) == []

@@ -1,0 +1,255 @@
+"""What the engine writes about one row is written to no neighbour, which differs in one key of the statement only; and
+not to the row itself once it is no longer as it was read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kilonova.domain.errors import KilonovaError, NotYet
+from kilonova.engine import accept, debts, findings, records, secrets
+from kilonova.engine import journal as log
+from kilonova.engine.abandon import resume
+from kilonova.engine.build_requests import take_request
+from kilonova.engine.conclude import _next_turn
+from kilonova.engine.context import Context
+from kilonova.engine.course import Problem
+from kilonova.engine.details import edit_details
+from kilonova.engine.ending import _whole_or_error
+from kilonova.engine.model import Target
+from kilonova.engine.restored import _abandon, _end_reverted
+from kilonova.engine.run import postpone
+from kilonova.engine.silence import _taken_now
+from kilonova.engine.take import _mark_taken
+from kilonova.operations import REGISTRY
+from kilonova.schema.tables import cell, control, journal
+from kilonova.world import Tx
+from tests.engine.rows_of_one import (
+    CAUSE,
+    COPY,
+    MOVE,
+    NOW,
+    OPERATION,
+    SERVER,
+    STEP,
+    Case,
+    each_stale,
+    engine_of,
+    operation,
+    play,
+    put_around,
+    put_itself,
+    store_of,
+)
+from tests.support.neighbours import Watched
+
+STOP = REGISTRY["stop"]
+
+
+def context(tx: Tx) -> Any:
+    of_server = {"server_id": "s", "turn": 5, "server": None, "target": Target("", 0)}
+    of_operation = {"operation_id": "o", "kind": "stop", "ordinal": 2, "params": None, "facts": None, "cause": CAUSE}
+    return Context(world=engine_of(tx).world, journal=store_of(tx), **of_server, **of_operation)  # type: ignore[arg-type]
+
+
+def applied(change: Callable[[Any], None]) -> Callable[[Tx], Awaitable[object]]:
+    async def act(tx: Tx) -> None:
+        ctx = context(tx)
+        change(ctx)
+        await ctx.apply(tx, NOW)
+
+    return act
+
+
+async def seize(tx: Tx) -> None:
+    subject: Any = SimpleNamespace(server=SimpleNamespace(operation_id="o"))
+    await accept._seize(tx, STOP, operation(id="new", turn=6), subject, NOW)
+
+
+async def next_turn(tx: Tx) -> None:
+    ctx: Any = SimpleNamespace()
+    await _next_turn(tx, operation(), ctx)
+
+
+async def mark_taken(tx: Tx) -> None:
+    op = operation()
+    await _mark_taken(tx, op, STOP.steps[0], STEP, "me")  # type: ignore[arg-type]
+
+
+async def put_off(tx: Tx) -> None:
+    wait = NotYet("an answer", 20.0)
+    await postpone(engine_of(tx), store_of(tx), "o", 2, wait, {})
+
+
+async def settle(tx: Tx) -> None:
+    await findings.settle(store_of(tx), "f", CAUSE, "why", NOW)
+
+
+async def take_build_request(tx: Tx) -> None:
+    request: Any = {"server_id": "s", "operation_id": "p"}
+    await take_request(tx, request, "new", STOP, NOW)
+
+
+TAKEN = {**STEP, "state": "taken", "worker": "other", "taken_at": NOW + 5.0, "place": "host1"}
+EVENT = {"operation_id": "o", "event": "e", "server_id": "s", "position": 200, "finished_at": None}
+ACTION = {"operation_id": "o", "server_id": "s", "request_id": "r", "action": "stop"}
+DEBT = {"host": "host1", "server_id": "s", "copy": 1, "verb": "ensure_absent", "after": "{}", "operation_id": "o"}
+FINDING = {"id": "f", "operation_id": "o", "kind": "stop", "step": "plan", "way": "do", "host": "", "open": 1}
+REVERTED = {**MOVE, "status": "reverted", "old_vm_state": "stopped"}
+RESIZED = {**SERVER, "vm_state": "resized"}
+IN_OPERATION = ((journal.operations, OPERATION),)
+OTHER_STEP = {"operation_id": "0", "ordinal": 1}
+CASES = [
+    Case("seize", cell.servers, SERVER, {"id": "0"}, seize, {"turn": 6, "operation_id": "build"}),
+    Case("next turn", cell.servers, {**SERVER, "turn": 5}, {"id": "0"}, next_turn, {"turn": 6}),
+    Case(
+        "server of a step",
+        cell.servers,
+        SERVER,
+        {"id": "0"},
+        applied(lambda ctx: ctx.set_server(power_state=4)),
+        {"turn": 6},
+    ),
+    Case("details", cell.servers, SERVER, {"id": "0"}, lambda tx: edit_details(tx, "s", {"a": 1})),
+    Case(
+        "not whole",
+        cell.servers,
+        SERVER,
+        {"id": "0"},
+        lambda tx: _whole_or_error(tx, operation()),
+        {"turn": 6, "deleted": 1},
+    ),
+    Case(
+        "reverted server",
+        cell.servers,
+        RESIZED,
+        {"id": "0"},
+        _end_reverted,
+        {"vm_state": "error", "deleted": 1},
+        ((cell.migrations, REVERTED),),
+    ),
+    Case("reverted move", cell.migrations, REVERTED, {"status": "migrating", "open": 0}, _end_reverted),
+    Case("migration", cell.migrations, MOVE, {"id": "0"}, applied(lambda ctx: ctx.set_migration("m", status="error"))),
+    Case(
+        "dropped copy",
+        cell.copies,
+        COPY,
+        {"server_id": "0", "host": "host0", "copy": 0},
+        applied(lambda ctx: ctx.drop_copy(1, "host1")),
+    ),
+    Case(
+        "planned copy",
+        cell.copies,
+        COPY,
+        {"server_id": "0", "host": "host0", "copy": 0},
+        applied(lambda ctx: ctx.forget_planned_copy(1, "host1")),
+        {"state": "whole"},
+    ),
+    Case(
+        "debt",
+        cell.debts,
+        DEBT,
+        {"host": "host0", "server_id": "0", "copy": 0, "verb": "ensure_stopped"},
+        lambda tx: debts.owe_removal(tx, "host1", "s", 1, "o", NOW, {"a": 1}),
+    ),
+    Case("action", cell.actions, ACTION, {"operation_id": "0"}, lambda tx: records.action_failed(tx, operation(), NOW)),
+    Case(
+        "ended event",
+        cell.action_events,
+        EVENT,
+        {"operation_id": "0", "event": "0"},
+        lambda tx: records.events_finished(tx, operation(), ["e"], Problem(code="c", message="m"), NOW),
+    ),
+    Case(
+        "interrupted event",
+        cell.action_events,
+        EVENT,
+        {"operation_id": "0"},
+        lambda tx: records.interrupted(tx, operation(), "why", NOW),
+        {"finished_at": 1.0},
+    ),
+    Case(
+        "operation",
+        journal.operations,
+        OPERATION,
+        {"id": "0"},
+        lambda tx: log.save(tx, operation(), "running", 2),
+        {"ordinal": 3, "live": 0},
+    ),
+    Case(
+        "abandoned operation",
+        journal.operations,
+        OPERATION,
+        {"id": "0"},
+        lambda tx: _abandon(tx, store_of(tx, "control"), OPERATION, NOW),  # type: ignore[arg-type]
+    ),
+    Case("ended step", journal.steps, STEP, OTHER_STEP, lambda tx: log.end_step(tx, "o", 2, "done")),
+    Case("taken step", journal.steps, STEP, OTHER_STEP, mark_taken, {"open": 0}, IN_OPERATION),
+    Case("step put off", journal.steps, STEP, OTHER_STEP, put_off, {"open": 0}, IN_OPERATION),
+    Case(
+        "step taken now",
+        journal.steps,
+        TAKEN,
+        OTHER_STEP,
+        lambda tx: _taken_now(engine_of(tx), store_of(tx), TAKEN),  # type: ignore[arg-type]
+        {"taken_at": NOW + 6.0, "open": 0},
+    ),
+    Case(
+        "resumed step",
+        journal.steps,
+        STEP,
+        OTHER_STEP,
+        lambda tx: resume(engine_of(tx), store_of(tx), "o", CAUSE),
+        {"open": 0, "state": "taken"},
+        IN_OPERATION,
+    ),
+    Case(
+        "secrets",
+        journal.secrets,
+        {"operation_id": "o", "sealed": "x"},
+        {"operation_id": "0"},
+        lambda tx: secrets.forget(tx, "o"),
+    ),
+    Case("finding", journal.findings, FINDING, {"id": "0"}, settle, {"open": 0}),
+    Case(
+        "request that is taken",
+        control.build_requests,
+        {"server_id": "s", "operation_id": "p", "server": "{}"},
+        {"server_id": "0"},
+        take_build_request,
+        database="control",
+    ),
+]
+
+
+async def watch(tx: Tx, case: Case, **stale: Any) -> Watched:
+    await put_around(tx, case, **stale)
+    await put_itself(tx, case, **stale)
+    return await Watched.since_now(tx, case.table)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_only_the_row_itself_is_written(tmp_path: Path, case: Case) -> None:
+    async def body(tx: Tx) -> None:
+        before = await watch(tx, case)
+        await case.act(tx)
+        changed = await before.changed(tx)
+        assert [{name: row[name] for name in case.row} for row in changed] == [case.row]
+
+    play(tmp_path, body, case.database)
+
+
+@pytest.mark.parametrize(("case", "column"), each_stale(CASES))
+def test_a_row_that_was_changed_meanwhile_is_not_written(tmp_path: Path, case: Case, column: str) -> None:
+    async def body(tx: Tx) -> None:
+        before = await watch(tx, case, **{column: case.stale[column]})
+        with contextlib.suppress(KilonovaError):
+            await case.act(tx)
+        assert await before.changed(tx) == []
+
+    play(tmp_path, body, case.database)
