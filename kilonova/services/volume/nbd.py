@@ -35,7 +35,7 @@ GREETING = b"NBDMAGIC"
 BACKLOG = 16
 # A process finds its listening socket as systemd would pass it. That names the process that shall take it.
 WITH_SOCKET = ("sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh")
-PASSED, FIRST_FREE = 3, 4  # the number of that socket in the process
+PASSED, LOCKED, FIRST_FREE = 3, 4, 5  # the numbers of that socket and of the lock in the process
 
 
 class Served(NamedTuple):
@@ -182,10 +182,11 @@ class Nbd:
                 words = [*WITH_SOCKET, *words]
                 listening = closing.enter_context(_listening(served.address))
                 files.append((os.POSIX_SPAWN_DUP2, listening.fileno(), PASSED))
-            # Held by the process from now on, for as long as one of its threads lives.
+            # Held by the process from now on, for as long as one of its threads lives. Another process that is started
+            # meanwhile must not inherit it, or this one never counts as gone.
             lock = _opened(closing, place / LOCK, os.O_RDWR | os.O_CREAT)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.set_inheritable(lock, True)
+            files.append((os.POSIX_SPAWN_DUP2, lock, LOCKED))
             self._children[name] = self._spawn(words, files)
 
     def _spawn(self, words: Sequence[str], files: Sequence[tuple[int, int, int]]) -> int:

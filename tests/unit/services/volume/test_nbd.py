@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,27 @@ def test_replies_over_tcp_are_not_held_back() -> None:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         with pytest.raises(Failed, match="cannot listen there: Address already in use"):
             _listening(listening.getsockname())
+
+
+class SleepingNbd(Nbd):
+    """Each process only sleeps; while the first one is being started, the second one is."""
+
+    def _spawn(self, words: Sequence[str], files: Sequence[tuple[int, int, int]]) -> int:
+        if not self._children:
+            self._children["first"] = 0  # under way
+            self._start("second", Served(()))
+        return os.posix_spawnp("sleep", ["sleep", "60"], os.environ, file_actions=list(files), setsid=True)
+
+
+def test_a_process_holds_no_lock_but_its_own(tmp_path: Path) -> None:
+    """Otherwise the first counts as running, and its volume as open, until the second has ended."""
+    nbd = SleepingNbd(tmp_path)
+    nbd._start("first", Served(()))
+    try:
+        assert not nbd._is_gone("first") and not nbd._is_gone("second")
+        os.kill(nbd._children["first"], signal.SIGKILL)
+        nbd._reap("first")
+        assert nbd._is_gone("first") and not nbd._is_gone("second")
+    finally:
+        os.kill(nbd._children["second"], signal.SIGKILL)
+        nbd._reap("second")
