@@ -1,8 +1,9 @@
 """python -m tests.soak --minutes N [--only mutations|conditions|mistakes|histories|crashes|fuzz] [--mutation NAME…]
 [--suite NAME…] [--likely] [--lose PLACE…] [--count N] [--seed WORD] [--record FILE]
 
-Each mutation is applied to a copy of the tree and the general suites run against it until one fails; the failing test,
-seed or crash point must pass on the unchanged copy, else it proves nothing. A mutation that nothing notices survives,
+Each mutation is made in forked processes that run the tests of its line. What is left is applied to a copy of the tree
+and the general suites run against it until one fails; the failing test, seed or crash point must pass on the unchanged
+copy, else it proves nothing. A mutation that nothing notices survives,
 and a survivor is a failure of the suites. What is left of the time goes to fresh random histories and crashes, and a
 quarter of it to requests that nobody in their right mind would send. On request (`--only conditions`) the code loses
 one condition at a time, and with `--only mistakes` random small mistakes are made in it: see tests/soak/losing.py.
@@ -118,8 +119,17 @@ def _all(trials: Trials, patches: Sequence[Patch], width: int, *, likely: bool) 
         end_all()
 
 
-def mutations(names: Sequence[str], suites: Sequence[str], *, only_likely: bool = False) -> bool:
+def mutations(
+    names: Sequence[str], suites: Sequence[str], *, only_likely: bool = False, record: Sequence[str] = ()
+) -> bool:
     patches = [patch for patch in load_all(ROOT / "tests/mutations") if not names or patch.name in names]
+    number = len(patches)
+    if not names and not suites:
+        left_over = _not_noticed_in_forks(record)
+        patches = [patch for patch in patches if patch.name in left_over]
+        if not patches:
+            print(f"{number} mutations, all killed")
+            return True
     width = max(len(patch.name) for patch in patches)
     print(f"{'mutation':<{width}}  {'seconds':>7}  killed by", flush=True)
     with tempfile.TemporaryDirectory(prefix="kilonova-soak-") as scratch:
@@ -130,12 +140,22 @@ def mutations(names: Sequence[str], suites: Sequence[str], *, only_likely: bool 
             trying = patches if likely else [tried.patch for tried in left if not tried.stale]
             stale = [tried for tried in left if tried.stale]
             left = [*stale, *(tried for tried in _all(trials, trying, width, likely=likely) if tried.killer is None)]
-    print(f"\n{len(patches)} mutations, {len(patches) - len(left)} killed")
+    print(f"\n{number} mutations, {number - len(left)} killed")
     for tried in left:
         print(f"not killed: {tried.patch.name} ({tried.patch.why}) {tried.verdict}")
     for failure in trials.unsound:
         print(f"fails on the unchanged tree: {failure}")
     return not left and not trials.unsound
+
+
+def _not_noticed_in_forks(record: Sequence[str]) -> set[str]:
+    """Make the mutations in forked processes first, which takes a hundredth of a copy of the tree and a start there."""
+    folders = [f"tests/{suite}" for suite in FOLDERS]
+    with tempfile.TemporaryDirectory(prefix="kilonova-soak-") as scratch:
+        left = Path(scratch) / "left"
+        lose = ["-p", "tests.soak.losing", f"--lose-patches={left}", *record]
+        subprocess.run([*PYTEST, "-s", *lose, *folders], cwd=ROOT, check=True)
+        return set(left.read_text().split())
 
 
 def conditions(places: Sequence[str], suites: Sequence[str], *more: str) -> bool:
@@ -211,9 +231,9 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(143))
     until = time.time() + 60 * asked.minutes
     good = True
-    if asked.only in (None, "mutations"):
-        good = mutations(asked.mutation, asked.suite, only_likely=asked.likely)
     kept = (f"--lose-record={asked.record.resolve()}",) if asked.record else ()
+    if asked.only in (None, "mutations"):
+        good = mutations(asked.mutation, asked.suite, only_likely=asked.likely, record=kept)
     if asked.only == "conditions":
         good = conditions(asked.lose, asked.suite, *kept)
     if asked.only == "mistakes":

@@ -44,7 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--lose-record", type=Path, help="keep there which tests use what; add tests that it does not know")
     group.addoption("--mistakes", type=int, help="make so many mistakes of all kinds instead, at random; 0: all")
     group.addoption("--mistakes-seed", default="1", help="which ones")
-    group.addoption("--lose-patches", action="store_true", help="the mutations of tests/mutations instead")
+    group.addoption(
+        "--lose-patches", type=Path, help="the mutations of tests/mutations instead; who is left is written"
+    )
     group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
 
 
@@ -101,7 +103,7 @@ class Losing:
         """Return how many conditions nothing misses."""
         option = self.config.option
         if option.lose_patches:
-            return self._attempt_all(list(_patches()))
+            return self._attempt_patches(option.lose_patches)
         if option.mistakes is not None:
             return self._attempt_all(self._mistakes(option.mistakes, option.mistakes_seed))
         chosen = [one for one in self._conditions() if _is_chosen(one.where, option.lose) and not _is_equivalent(one)]
@@ -124,6 +126,15 @@ class Losing:
             chance.shuffle(mistakes)
         turns = itertools.zip_longest(*by_kind.values())
         return [one for turn in turns for one in turn if one is not None][: number or None]
+
+    def _attempt_patches(self, left: Path) -> int:
+        """Write the names of those that no test notices here, or that only a new process can show."""
+        patches = {patch.name: of_patch(patch) for patch in load_all(ROOT / "tests/mutations")}
+        made = [condition for condition in patches.values() if condition is not None]
+        noticed = {condition.text for condition, verdict in self._attempts(made) if verdict == NOTICED}
+        print(f"{len(noticed)} of {len(patches)} mutations noticed in forked processes", flush=True)
+        left.write_text("".join(f"{name}\n" for name in patches if name not in noticed))
+        return 0
 
     def _attempt_all(self, tried: Sequence[Condition]) -> int:
         """Return how many nothing misses."""
@@ -184,16 +195,6 @@ class Losing:
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
                 return NOTICED
         return SURVIVES
-
-
-def _patches() -> Iterator[Condition]:
-    """Those that can be made in the running process."""
-    for patch in load_all(ROOT / "tests/mutations"):
-        condition = of_patch(patch)
-        if condition is None:
-            print(f"ELSEWHERE {patch.name}", flush=True)
-        else:
-            yield condition
 
 
 @cache
