@@ -28,6 +28,7 @@ from kilonova.engine.silence import _taken_now
 from kilonova.engine.take import _mark_taken
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables import cell, control, journal
+from kilonova.store import rows
 from kilonova.world import Tx
 from tests.engine.rows_of_one import (
     CAUSE,
@@ -106,7 +107,7 @@ IN_OPERATION = ((journal.operations, OPERATION),)
 OTHER_STEP = {"operation_id": "0", "ordinal": 1}
 CASES = [
     Case("seize", cell.servers, SERVER, {"id": "0"}, seize, {"turn": 6, "operation_id": "build"}),
-    Case("next turn", cell.servers, {**SERVER, "turn": 5}, {"id": "0"}, next_turn, {"turn": 6}),
+    Case("next turn", cell.servers, {**SERVER, "turn": 5}, {"id": "0"}, next_turn, {"turn": 7}),
     Case(
         "server of a step",
         cell.servers,
@@ -123,6 +124,7 @@ CASES = [
         {"id": "0"},
         lambda tx: _whole_or_error(tx, operation()),
         {"turn": 6, "deleted": 1},
+        ((cell.servers, {**SERVER, "id": "1", "deleted": 1}),),
     ),
     Case(
         "reverted server",
@@ -253,3 +255,14 @@ def test_a_row_that_was_changed_meanwhile_is_not_written(tmp_path: Path, case: C
         assert await before.changed(tx) == []
 
     play(tmp_path, body, case.database)
+
+
+def test_the_details_that_are_kept_are_its_own(tmp_path: Path) -> None:
+    async def body(tx: Tx) -> None:
+        for name in ("0", "s"):
+            await rows.put(tx, cell.servers, **{**SERVER, "id": name, "details": f'{{"of":"{name}"}}'})
+        await edit_details(tx, "s", {"a": 1})
+        found = {row["id"]: row["details"] for row in await rows.fetch_all(tx, cell.servers)}
+        assert found == {"0": '{"of":"0"}', "s": '{"of":"s","a":1}'}
+
+    play(tmp_path, body)
