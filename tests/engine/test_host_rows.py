@@ -29,6 +29,7 @@ from tests.engine.rows_of_one import (
     play,
     put_around,
     put_itself,
+    saying,
     store_of,
 )
 from tests.support.neighbours import Watched
@@ -40,15 +41,6 @@ DEBT = {"host": "host1", "server_id": "s", "copy": 1, "verb": "ensure_absent", "
 MAPPING = {"host": "host1", "cell": "cell1"}
 DRAIN = {**OPERATION, "kind": "drain_host", "params": '{"hosts":["host1"]}'}
 WHO = Register(host="host1", session="s", key="key", copies=[], inventory=HostInventory({}))
-
-
-def saying(answer: Any) -> Any:
-    """A database of which only the answer is known."""
-
-    async def say(*_: Any, **__: Any) -> Any:
-        return answer
-
-    return SimpleNamespace(name="another", read=say, write=say)
 
 
 def stores(tx: Tx, *, placement: Any = None) -> Any:
