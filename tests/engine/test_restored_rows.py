@@ -11,7 +11,7 @@ import pytest
 from kilonova.domain.params import BuildRequest, ServerSpec
 from kilonova.domain.server import Flavor, flavor_document, to_json
 from kilonova.domain.volume import ServerVolume, WantedVolume, server_volumes
-from kilonova.engine.restored import _fail_unplaced
+from kilonova.engine.restored import _fail_unplaced, _protect_servers
 from kilonova.engine.restored_records import Whereabouts, _map_to, record_attachments, settle_homes
 from kilonova.engine.restored_volumes import keep_volumes_in_control, keep_volumes_of_servers
 from kilonova.schema.tables import cell, control
@@ -31,6 +31,27 @@ def spec(name: str, **values: Any) -> dict[str, Any]:
 async def each(tx: Tx, table: Any, column: str) -> dict[str, Any]:
     key = "id" if "id" in table.c else "server_id"
     return {row[key]: row[column] for row in await rows.fetch_all(tx, table)}
+
+
+@pytest.mark.parametrize("deleted", [0, 1])
+@pytest.mark.parametrize(
+    "of",
+    [
+        {"vm_state": "building"},
+        {"runner_host": None, "runner_copy": None},
+        {"runner_host": "host2"},
+        {"runner_copy": 2},
+        {},
+    ],
+)
+def test_deleted_servers_stay_as_they_are(tmp_path: Path, of: dict[str, Any], deleted: int) -> None:
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **{**SERVER, **of, "deleted": deleted})
+        before = await Watched.since_now(tx, cell.servers)
+        await _protect_servers(tx, 3)
+        assert len(await before.changed(tx)) == 1 - deleted
+
+    play(tmp_path, body)
 
 
 @pytest.mark.parametrize("deleted", [0, 1])
