@@ -80,6 +80,15 @@ def store_of(tx: Tx, name: str = "cell1") -> Any:
     return SimpleNamespace(name=name, write=lambda body, **_: body(tx), read=lambda body, **_: body(tx))
 
 
+def saying(answer: Any) -> Any:
+    """A database of which only the answer is known."""
+
+    async def say(*_: Any, **__: Any) -> Any:
+        return answer
+
+    return SimpleNamespace(name="another", read=say, write=say)
+
+
 def engine_of(tx: Tx) -> Any:
     """An engine whose databases have this transaction only."""
 

@@ -164,8 +164,10 @@ async def is_whole(tx: Tx) -> object:
 
 
 async def is_held(tx: Tx) -> object:
+    row = await rows.fetch(tx, cell.servers, id="s")
+    assert row is not None
     try:
-        await refuse_unless_settled(tx, REGISTRY["migrate"], Server.from_row({**SERVER, "turn_floor": 5}))  # type: ignore[arg-type]
+        await refuse_unless_settled(tx, REGISTRY["migrate"], Server.from_row(row))
     except Refused:
         return True
     return False
@@ -287,7 +289,15 @@ CASES = [
         {"state": "making"},
         OF_SERVER,
     ),
-    Case("copy in quarantine", cell.quarantine, HELD, {"server_id": "0"}, is_held, {"ended_at": 1.0}),
+    Case(
+        "copy in quarantine",
+        cell.quarantine,
+        HELD,
+        {"server_id": "0"},
+        is_held,
+        {"ended_at": 1.0},
+        ((cell.servers, {**SERVER, "turn_floor": 5}),),
+    ),
     Case(
         "step that is called",
         journal.steps,

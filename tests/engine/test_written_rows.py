@@ -16,18 +16,20 @@ from kilonova.engine import accept, debts, findings, records, secrets
 from kilonova.engine import journal as log
 from kilonova.engine.abandon import resume
 from kilonova.engine.build_requests import take_request
+from kilonova.engine.children import tell_parent
 from kilonova.engine.conclude import _next_turn
-from kilonova.engine.context import Context
-from kilonova.engine.course import Problem
+from kilonova.engine.context import Context, Newborn
+from kilonova.engine.course import Go, Problem
 from kilonova.engine.details import edit_details
 from kilonova.engine.ending import _whole_or_error
 from kilonova.engine.model import Target
-from kilonova.engine.restored import _abandon, _end_reverted
+from kilonova.engine.restored import _abandon, _abandon_all, _end_reverted
 from kilonova.engine.run import postpone
 from kilonova.engine.silence import _taken_now
 from kilonova.engine.take import _mark_taken
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables import cell, control, journal
+from kilonova.store import rows
 from kilonova.world import Tx
 from tests.engine.rows_of_one import (
     CAUSE,
@@ -86,6 +88,14 @@ async def put_off(tx: Tx) -> None:
     await postpone(engine_of(tx), store_of(tx), "o", 2, wait, {})
 
 
+async def abandon_one(tx: Tx) -> None:
+    await _abandon(tx, store_of(tx), OPERATION, NOW)  # type: ignore[arg-type]
+
+
+async def abandon_all(tx: Tx) -> None:
+    await _abandon_all(tx, store_of(tx, "control"), NOW)
+
+
 async def settle(tx: Tx) -> None:
     await findings.settle(store_of(tx), "f", CAUSE, "why", NOW)
 
@@ -100,13 +110,16 @@ EVENT = {"operation_id": "o", "event": "e", "server_id": "s", "position": 200, "
 ACTION = {"operation_id": "o", "server_id": "s", "request_id": "r", "action": "stop"}
 DEBT = {"host": "host1", "server_id": "s", "copy": 1, "verb": "ensure_absent", "after": "{}", "operation_id": "o"}
 FINDING = {"id": "f", "operation_id": "o", "kind": "stop", "step": "plan", "way": "do", "host": "", "open": 1}
+ACCEPTED = {**MOVE, "status": "accepted", "open": 0}
+CONFIRMING = {**MOVE, "status": "confirming", "operation_id": "before"}
+SETTLED = ((journal.findings, {**FINDING, "id": "1", "open": 0}),)
 REVERTED = {**MOVE, "status": "reverted", "old_vm_state": "stopped"}
 RESIZED = {**SERVER, "vm_state": "resized"}
 IN_OPERATION = ((journal.operations, OPERATION),)
 OTHER_STEP = {"operation_id": "0", "ordinal": 1}
 CASES = [
     Case("seize", cell.servers, SERVER, {"id": "0"}, seize, {"turn": 6, "operation_id": "build"}),
-    Case("next turn", cell.servers, {**SERVER, "turn": 5}, {"id": "0"}, next_turn, {"turn": 6}),
+    Case("next turn", cell.servers, {**SERVER, "turn": 5}, {"id": "0"}, next_turn, {"turn": 7}),
     Case(
         "server of a step",
         cell.servers,
@@ -123,6 +136,7 @@ CASES = [
         {"id": "0"},
         lambda tx: _whole_or_error(tx, operation()),
         {"turn": 6, "deleted": 1},
+        ((cell.servers, {**SERVER, "id": "1", "deleted": 1}),),
     ),
     Case(
         "reverted server",
@@ -215,7 +229,20 @@ CASES = [
         {"operation_id": "0"},
         lambda tx: secrets.forget(tx, "o"),
     ),
-    Case("finding", journal.findings, FINDING, {"id": "0"}, settle, {"open": 0}),
+    Case(
+        "step of a parent",
+        journal.steps,
+        {**STEP, "state": "taken", "worker": "other"},
+        {"operation_id": "0"},
+        lambda tx: tell_parent(engine_of(tx), store_of(tx), "o"),
+        {"open": 0, "state": "ready"},
+    ),
+    Case("live operation", journal.operations, OPERATION, {"live": 0}, abandon_all),
+    Case("open step", journal.steps, STEP, {"open": 0}, abandon_all),
+    Case("open move", cell.migrations, MOVE, {"operation_id": "0"}, abandon_one, {"open": 0}),
+    Case("accepted move", cell.migrations, ACCEPTED, {"operation_id": "0"}, abandon_one, {"status": "done"}),
+    Case("confirmed move", cell.migrations, CONFIRMING, {"server_id": "0", "open": 0, "status": "error"}, abandon_one),
+    Case("finding", journal.findings, FINDING, {"id": "0"}, settle, {"open": 0}, SETTLED),
     Case(
         "request that is taken",
         control.build_requests,
@@ -253,3 +280,35 @@ def test_a_row_that_was_changed_meanwhile_is_not_written(tmp_path: Path, case: C
         assert await before.changed(tx) == []
 
     play(tmp_path, body, case.database)
+
+
+def test_the_details_that_are_kept_are_its_own(tmp_path: Path) -> None:
+    async def body(tx: Tx) -> None:
+        for name in ("0", "s"):
+            await rows.put(tx, cell.servers, **{**SERVER, "id": name, "details": f'{{"of":"{name}"}}'})
+        await edit_details(tx, "s", {"a": 1})
+        found = {row["id"]: row["details"] for row in await rows.fetch_all(tx, cell.servers)}
+        assert found == {"0": '{"of":"0"}', "s": '{"of":"s","a":1}'}
+
+    play(tmp_path, body)
+
+
+@pytest.mark.parametrize("turn", [5, 6])
+def test_only_the_server_of_an_operation_that_begins_shows_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    """And only while it is in the turn of that operation."""
+    born = Newborn("build", "new", "s", 5, 3, None, None, CAUSE, "", server=SimpleNamespace())  # type: ignore[arg-type]
+
+    async def stored(*_: Any, **__: Any) -> Go:
+        return Go(step="grant_runner", way="do", target=Target("", 0))
+
+    async def body(tx: Tx) -> None:
+        for name in ("0", "s"):
+            await rows.put(tx, cell.servers, **{**SERVER, "id": name, "turn": turn, "task_state": None})
+        await accept.begin_operation(engine_of(tx), tx, store_of(tx), born)
+        found = {row["id"]: row["task_state"] for row in await rows.fetch_all(tx, cell.servers)}
+        assert found == {"0": None, "s": "networking" if turn == 5 else None}
+
+    monkeypatch.setattr(accept, "store_operation", stored)
+    play(tmp_path, body)

@@ -24,6 +24,7 @@ from kilonova.store import rows
 from kilonova.store.host_hardware import versions
 from kilonova.store.statements import Sql
 from kilonova.world import Tx, World
+from tests.support.neighbours import Watched
 from tests.unit.control import Clock, Ids
 from tests.unit.operations.cloud_rows import add_host, add_row, add_server
 
@@ -152,6 +153,55 @@ def test_refused_while_something_is_there(databases: Run, before: Any, says: str
         with pytest.raises(Refused, match=says):
             await forget(stores, ids)
         assert await left(stores) == (1, 1, 1, 3)
+
+    databases(story)
+
+
+async def others(stores: Any, host: str) -> None:
+    """Everything that would keep a host, on this one."""
+    server = await add_server(stores, "z", host, runner_host=host, operation_id="o")
+    values = {"copy": 1, "operation_id": "o", "created_at": 0.0}
+    await add_row(stores, cell.copies, server_id=server, host=host, state="whole", **values)
+    await add_row(stores, cell.debts, server_id="s", host=host, verb="ensure_absent", after="{}", **values)
+    await moving(source_host=host, dest_host=host)(stores)
+    await moving(id="e", kind="evacuation", status="done", source_host=host, dest_host=host)(stores)
+    texts = {"name": "n", "way": "do", "state": "taken", "operation_id": "o"}
+    numbers = {"ordinal": 1, "open": 1, "attempt": 1, "copy": 1, "turn": 1, "not_before": 0.0, "created_at": 0.0}
+    await add_row(stores, steps, place=host, **texts, **numbers)
+
+
+async def ended(stores: Any) -> None:
+    """What held the host before."""
+
+    async def body(tx: Tx) -> None:
+        await rows.change(tx, cell.servers, {"deleted": 1, "operation_id": None})
+        await rows.remove(tx, cell.copies)
+        await rows.remove(tx, cell.debts)
+        await rows.change(tx, cell.migrations, {"open": 0})
+        await rows.change(tx, steps, {"open": 0})
+
+    await stores.cell("cell1").write(body)
+
+
+TABLES = (cell.servers, cell.copies, cell.debts, cell.migrations, steps)
+
+
+@pytest.mark.parametrize("next_cell", [None, "cell2"])
+@pytest.mark.parametrize("is_its_own", [False, True])
+def test_what_others_have_or_what_has_ended_does_not_keep_it(
+    databases: Run, is_its_own: bool, next_cell: str | None
+) -> None:
+    async def story(stores: Any) -> None:
+        ids = await add_host(stores, "a", seen=SILENT)
+        await add_host(stores, "b", seen=SILENT)
+        await others(stores, "a" if is_its_own else "b")
+        if is_its_own:
+            await ended(stores)
+        journal = stores.cell("cell1")
+        before = [await journal.read(lambda tx, table=table: Watched.since_now(tx, table)) for table in TABLES]
+        await forget_host.forget_host(engine_of(stores), "cell1", "a", ids["provider_id"], next_cell=next_cell)
+        assert await left(stores) == (1, 2 if next_cell else 1, 1, 3)
+        assert [await journal.read(table.changed) for table in before] == [[]] * len(TABLES)
 
     databases(story)
 
