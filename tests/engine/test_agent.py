@@ -16,7 +16,8 @@ from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered,
 from kilonova.engine.model import Operation, Step
 from kilonova.operations.facts import DESTINATION
 from kilonova.sim.lab.process import SeededIds
-from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop
+from kilonova.sim.loop.event_loop import SimClock, SimLoop
+from kilonova.sim.loop.process import Process
 from kilonova.world import World
 
 HOST, INTERVAL = "host1", 10.0

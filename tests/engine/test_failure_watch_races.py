@@ -11,7 +11,7 @@ from kilonova.hosts.states import declare_down, declare_up
 from kilonova.placement.inventories import set_accepting
 from kilonova.settings import HaOptions
 from kilonova.sim.lab.cloud import DATABASE_CLOCK
-from kilonova.sim.loop.event_loop import current_process
+from kilonova.sim.loop.process import current_process
 from tests.engine.test_failure_watch import (
     DOWN,
     LATER,

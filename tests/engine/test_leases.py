@@ -13,7 +13,7 @@ from kilonova.operations.migrate import Migrate
 from kilonova.schema.tables.journal import steps
 from kilonova.services.compute.hosts import forget_worker, read_workers
 from kilonova.sim.invariants.invariants import check
-from kilonova.sim.loop.event_loop import current_process
+from kilonova.sim.loop.process import current_process
 from kilonova.store import rows
 
 

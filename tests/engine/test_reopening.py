@@ -14,7 +14,7 @@ from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.placement.inventories import set_accepting
 from kilonova.schema.tables.cell import debts
 from kilonova.schema.tables.cell import hosts as records
-from kilonova.sim.loop.event_loop import Process, current_process
+from kilonova.sim.loop.process import Process, current_process
 from kilonova.store import rows
 
 BETWEEN = 120.0  # seconds between two looks

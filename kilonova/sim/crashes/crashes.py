@@ -13,7 +13,7 @@ from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import Records, is_idle, read_records
 from kilonova.sim.lab.rest import come_to_rest_settled
 from kilonova.sim.lab.shape import CloudShape
-from kilonova.sim.loop.event_loop import Process
+from kilonova.sim.loop.process import Process
 
 
 @dataclass

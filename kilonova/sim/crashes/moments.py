@@ -14,7 +14,8 @@ from typing import Any
 from kilonova.domain.json import Json
 from kilonova.services.volume.files import NoBytes
 from kilonova.sim.lab.faulty_store import FaultyStore
-from kilonova.sim.loop.event_loop import Process, SimLoop
+from kilonova.sim.loop.event_loop import SimLoop
+from kilonova.sim.loop.process import Process
 
 OpenDatabases = Callable[[SimLoop], Mapping[str, Any]]
 

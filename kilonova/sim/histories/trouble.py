@@ -21,8 +21,8 @@ from kilonova.sim.histories.acts import Act
 from kilonova.sim.histories.gone import Asks, GoneHost
 from kilonova.sim.histories.watch import FenceCommand, WatchTrouble
 from kilonova.sim.lab.cloud import SimCloud
-from kilonova.sim.loop.event_loop import Process, current_process
 from kilonova.sim.loop.faults import Weather
+from kilonova.sim.loop.process import Process, current_process
 
 WATCHED_AFTER = 150.0  # seconds after a database was back: it takes so long until silence proves something again
 EVACUATED_AFTER = (0.3, 2.0, 12.0, 40.0, 80.0)  # seconds after a database was back

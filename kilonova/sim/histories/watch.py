@@ -15,8 +15,8 @@ from kilonova.hosts.failures import arm_watch, disarm_watch
 from kilonova.sim.histories.acts import FAILS, HANGS_ON, WORKS, Act, WatchShape
 from kilonova.sim.histories.gone import Asks
 from kilonova.sim.lab.cloud import SimCloud
-from kilonova.sim.loop.event_loop import current_process
 from kilonova.sim.loop.faults import Weather
+from kilonova.sim.loop.process import current_process
 
 HEARD_BETWEEN = 15.0  # seconds that a host which flaps is heard before it falls silent again
 

@@ -40,7 +40,8 @@ from kilonova.sim.lab.process import SeededIds, SimulatedProcess
 from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.lab.stock import BACKEND, Stock, lay_groups, lay_rare_volumes, lay_volumes
 from kilonova.sim.lab.uploads import BusUploads, serve_uploads
-from kilonova.sim.loop.event_loop import Process, SimClock, SimLoop, give_way
+from kilonova.sim.loop.event_loop import SimClock, SimLoop, give_way
+from kilonova.sim.loop.process import Process
 from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
 from kilonova.store.cell_store import CellStore
 from kilonova.store.marks import Marks, keep_marks

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kilonova.sim.loop.event_loop import SimClock, SimLoop, current_process
+from kilonova.sim.loop.event_loop import SimClock, SimLoop
+from kilonova.sim.loop.process import current_process
 from kilonova.store.instruments import ReadsClock
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.statements import POSTGRES_TIME, Sql

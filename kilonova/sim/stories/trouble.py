@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kilonova.domain.errors import CommitFailed, CommitUnknown
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.shape import CloudShape
-from kilonova.sim.loop.event_loop import current_process
 from kilonova.sim.loop.faults import Weather
+from kilonova.sim.loop.process import current_process
 
 WAYS = ("failed", "unknown")
 

@@ -9,7 +9,7 @@ import pytest
 from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedFence, SimulatedMemory
 from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.domain.errors import Failed, Refused
-from kilonova.sim.loop.event_loop import Process
+from kilonova.sim.loop.process import Process
 from tests.unit.compute.simulated_cloud import Cloud, spec
 
 VERB_CALLS = {

@@ -2,7 +2,7 @@
 
 from kilonova.services.volume.files import NoBytes
 from kilonova.sim.crashes.moments import Moments
-from kilonova.sim.loop.event_loop import Process
+from kilonova.sim.loop.process import Process
 
 
 def watching(*, everyone: bool = False) -> Moments:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.sim.loop.event_loop import Process, SimLoop
+from kilonova.sim.loop.event_loop import SimLoop
+from kilonova.sim.loop.process import Process
 
 Trace = list[tuple[float, int, str, int]]  # virtual time, points so far, what, which
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from kilonova.sim.loop import event_loop as loop_module
-from kilonova.sim.loop.event_loop import Deadlock, Livelock, Process, SimClock, SimLoop, TimeLimit
+from kilonova.sim.loop.event_loop import Deadlock, Livelock, SimClock, SimLoop, TimeLimit
+from kilonova.sim.loop.process import Process
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from kilonova.sim.loop.event_loop import Process, SimLoop
+from kilonova.sim.loop.event_loop import SimLoop
+from kilonova.sim.loop.process import Process
 from tests.support.servers import Postgres
 
 pytestmark = pytest.mark.postgres

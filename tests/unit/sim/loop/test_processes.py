@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kilonova.sim.loop.event_loop import Deadlock, Process, SimLoop, current_process
+from kilonova.sim.loop.event_loop import Deadlock, SimLoop
+from kilonova.sim.loop.process import Process, current_process
 
 
 @pytest.fixture
