@@ -279,9 +279,12 @@ def test_names_are_listed(run: Run) -> None:
         assert await traits.list_traits(books.store, associated=True) == ["CUSTOM_A"]
         assert "CUSTOM_A" not in await traits.list_traits(books.store, associated=False)
         assert (await traits.list_traits(books.store))[-1] == max(await traits.list_traits(books.store))
+        await books.host("b")
+        await aggregates.set_aggregates(books.store, provider_of("b"), ["three"], None, raises=True)
         await aggregates.set_aggregates(books.store, provider_of("a"), ["two", "one"], None, raises=True)
-        _, joined = await aggregates.of_provider(books.store, provider_of("a"))
-        assert set(joined) == {"one", "two"}
+        for host, names in (("a", {"one", "two"}), ("b", {"three"})):
+            _, joined = await aggregates.of_provider(books.store, provider_of(host))
+            assert set(joined) == names
         with pytest.raises(Refused, match="in use"):
             await traits.delete_trait(books.store, "CUSTOM_A")
         await traits.delete_trait(books.store, "CUSTOM_B")

@@ -50,16 +50,31 @@ TOPOLOGY = """<capabilities><host><cpu><model>Skylake</model><vendor>Intel</vend
 </capabilities>"""
 
 
-def described(capabilities, features=()):
-    return capabilities.Described(TOPOLOGY, [], list(features), 7002000)
+# Two threads in the first cell, one in the second: processors of one machine may differ.
+THREADED = TOPOLOGY.replace("siblings='0'", "siblings='0,1'").replace("siblings='1'", "siblings='0,1'")
+THREADED = THREADED.replace(
+    "</cell></cells>",
+    "</cell><cell id='1'><memory unit='KiB'>1048576</memory><pages unit='KiB' size='4'>262144</pages><cpus num='1'>"
+    "<cpu id='2' socket_id='1' siblings='2'/></cpus></cell></cells>",
+)
 
 
-def inventory(capabilities, tmp_path, *options, accelerator="qemu", features=(), consoles=()):
+def described(capabilities, features=(), topology=TOPOLOGY):
+    return capabilities.Described(topology, [], list(features), 7002000)
+
+
+def inventory(capabilities, tmp_path, *options, accelerator="qemu", features=(), consoles=(), topology=TOPOLOGY):
     from kilonova.compute.offer import Offer
 
     settings = load(None, None, options)
-    told, shares = described(capabilities, features), capabilities.Shares.of(settings)
+    told, shares = described(capabilities, features, topology), capabilities.Shares.of(settings)
     return capabilities.inventory_of("host1", told, accelerator, Offer.of(settings), shares, tmp_path, consoles)
+
+
+@pytest.mark.parametrize(("topology", "has_threads"), [(TOPOLOGY, False), (THREADED, True)])
+def test_a_host_with_a_threaded_cell_says_so(capabilities, tmp_path, topology, has_threads):
+    traits = inventory(capabilities, tmp_path, topology=topology).traits
+    assert ("HW_CPU_HYPERTHREADING" in traits) is has_threads
 
 
 def test_a_host_offers_what_it_has(capabilities, tmp_path):

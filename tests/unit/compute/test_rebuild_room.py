@@ -123,6 +123,17 @@ def test_the_image_is_there_before_the_old_disk_may_go(root: Path, free: list[in
     assert (root / "root/_base/new.raw").is_file()
 
 
+@pytest.mark.parametrize(("lacking", "is_there"), [(0, True), (1, False)])
+def test_an_image_is_fetched_before_only_if_it_surely_fits(
+    root: Path, free: list[int], monkeypatch: pytest.MonkeyPatch, lacking: int, is_there: bool
+) -> None:
+    (root / "images" / "new").write_bytes(b"x" * MIB)
+    monkeypatch.setattr(rebuild_room, "choose_room", lambda need, space: INSTEAD)
+    free[0] = asyncio.run(on(root)._bases.missing("new", "", 2 * GIB, None)).most - lacking
+    assert find(root, image="new") == INSTEAD
+    assert (root / "root/_base/new.raw").is_file() is is_there
+
+
 @pytest.mark.parametrize(("image", "code"), [("missing", "no_image"), ("large", "image_too_large")])
 def test_an_image_that_cannot_be_used_is_refused_before(root: Path, free: list[int], image: str, code: str) -> None:
     with (root / "images" / "large").open("wb") as file:

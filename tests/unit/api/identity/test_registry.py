@@ -56,6 +56,9 @@ def test_another_service_is_registered_and_stands_in_the_catalog() -> None:
         )
         assert "dns" not in {one["type"] for one in system.json()["token"]["catalog"]}, "no project to put in"
 
+        again = await it.make("endpoints", **{**wish, "interface": "internal"})  # the region is there by now
+        assert again["region_id"] == "north"
+        await it.done("DELETE", f"/endpoints/{again['id']}")
         await it.refused(403, "DELETE", "/regions/north")
         changed = await it.change("endpoints", endpoint["id"], url="http://other", enabled=False, region="south")
         assert (changed["url"], changed["enabled"], changed["region"]) == ("http://other", False, "south")

@@ -36,6 +36,13 @@ def test_frames_of_a_port_are_compared_with_its_own_addresses():
     assert f'"{link(TAP, "p")}" : goto from-{short("p")}' in chain(ruleset([PORT]), "guests")[1]
 
 
+@pytest.mark.parametrize("is_secured", [True, False])
+def test_only_internet_protocols_reach_a_port_with_security(is_secured):
+    port = msgspec.structs.replace(PORT, port_security=is_secured)
+    line = f'oifname "{link(TAP, "p")}" ether type != {{ ip, arp, ip6 }} drop'
+    assert (line in chain(ruleset([port]), "marks")) is is_secured
+
+
 def test_guests_do_not_reach_the_machine_itself():
     """Neither by frames (it would answer ARP for the addresses of its other links) nor by packets."""
     dropped = [f'iifname "{kind}*" drop' for kind in LINKS]

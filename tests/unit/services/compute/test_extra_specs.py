@@ -17,6 +17,7 @@ from kilonova.services.compute.extra_specs import KNOWN, fault_of
         ("hw:mem_page_size", "2MB"),
         ("hw:numa_cpus.0", "0-1"),
         ("hw:numa_mem.1", "512"),
+        ("hw:numa_nodes", "1"),
         ("hw:redirected_usb_ports", "15"),
         ("hw_rng:allowed", "True"),
         ("quota:cpu_quota", "-1"),

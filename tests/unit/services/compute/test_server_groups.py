@@ -102,6 +102,7 @@ def test_there_are_limits(control: Run) -> None:
         with pytest.raises(Refused, match="too many server groups"):
             await new(groups, most=(-1, 1))
         await new(groups, user="bob", most=(-1, 1))
+        await new(groups, project="field", most=(1, 1))  # a user's groups in another project do not count
         await joined(store, group.id, ["a"], most=2)
         with pytest.raises(Refused, match="requested 2, used 1 of 2"):
             await joined(store, group.id, ["b", "c"], most=2)

@@ -223,6 +223,22 @@ def test_work_goes_to_whoever_keeps_the_files(control: Control, tmp_path: Path) 
     control(story)
 
 
+def test_of_several_the_one_with_the_most_room_keeps_the_files(control: Control, tmp_path: Path) -> None:
+    async def story(store: Any) -> None:
+        async with shop(store, tmp_path, NoBytes()) as here:
+            (one,) = await here.volumes.backends.all()
+            row = await store.read(lambda tx: rows.fetch(tx, volume_backends, id=one.id))
+            for number, more in ((1, 1), (2, -1)):
+                other = {**row, "id": f"{number}", "free_gb": row["free_gb"] + more}
+                await store.write(lambda tx, other=other: rows.put(tx, volume_backends, **other))
+            assert (await here.new()).backend == BACKEND, "its own, where it has files"
+            elsewhere = Shop(store, tmp_path, NoBytes())
+            elsewhere.volumes.backends.own = ""
+            assert (await elsewhere.new()).backend == "1"
+
+    control(story)
+
+
 @pytest.mark.parametrize("way", ["kernel", "refused", "nothing"])
 def test_a_copy_is_whole_whatever_the_kernel_can(
     control: Control, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
