@@ -13,7 +13,7 @@ from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.domain.guest import HostInventory
 from kilonova.domain.messages import Register, Returned
 from kilonova.engine.restored_gone import _hand_on, _record_word
-from kilonova.hosts import registration, registration_end, states
+from kilonova.hosts import failures, registration, registration_end, states
 from kilonova.hosts.registration import identity_of
 from kilonova.schema.tables import cell, control, journal
 from kilonova.store import rows
@@ -22,6 +22,7 @@ from kilonova.world import Tx
 from tests.engine.rows_of_one import (
     COPY,
     MOVE,
+    NOW,
     OPERATION,
     SERVER,
     Case,
@@ -341,5 +342,41 @@ def test_a_host_that_registered_again_meanwhile_has_not_returned(
         assert not await registration_end.returned(engine_at(tx), DONE)
         assert {row["returning"] for row in await rows.fetch_all(tx, cell.hosts)} == {1}
         assert providers == [("host1", True), ("host1", False)]
+
+    play(tmp_path, body)
+
+
+@pytest.mark.parametrize("identity", [None, UNKNOWN_IDENTITY, HOST["identity"]])
+def test_a_host_goes_on_with_its_own_record(tmp_path: Path, identity: str | None) -> None:
+    """Whether it is new, its record was made again, or it was there."""
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.hosts, **zeros(cell.hosts, **{**HOST, "name": "host0", "identity": "other"}))
+        if identity is not None:
+            await rows.put(tx, cell.hosts, **zeros(cell.hosts, **{**HOST, "identity": identity}))
+        found = await registration._recorded(tx, WHO, None, ("h", "p"))
+        assert (found["name"], found["identity"]) == ("host1", HOST["identity"])
+
+    play(tmp_path, body)
+
+
+def test_what_a_watch_sees_of_a_cell(tmp_path: Path) -> None:
+    """Hosts that are not heard or were declared dead, each with the servers that are there now."""
+    hosts = {
+        "heard": {"last_seen": NOW},
+        "silent": {"last_seen": NOW - 61.0},
+        "fenced": {"last_seen": NOW, "fenced": "{}"},
+        "down": {"last_seen": NOW, "forced_down": 1},
+    }
+    servers = [("a", "silent", 0), ("b", "silent", 1), ("c", "heard", 0), ("d", "down", 1)]
+
+    async def body(tx: Tx) -> None:
+        for name, values in hosts.items():
+            await rows.put(tx, cell.hosts, **zeros(cell.hosts, **{**HOST, "name": name, **values}))
+        for name, host, deleted in servers:
+            await rows.put(tx, cell.servers, **{**SERVER, "id": name, "host": host, "deleted": deleted})
+        sight = await failures._cell_sight(tx, "cell1", 60.0, "")
+        assert sight.hosts == len(hosts)
+        assert {one.name: one.use.servers for one in sight.not_heard} == {"down": 0, "fenced": 0, "silent": 1}
 
     play(tmp_path, body)

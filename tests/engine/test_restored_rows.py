@@ -17,7 +17,7 @@ from kilonova.engine.restored_volumes import keep_volumes_in_control, keep_volum
 from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from kilonova.world import Tx
-from tests.engine.rows_of_one import COPY, NOW, SERVER, play, saying, store_of
+from tests.engine.rows_of_one import COPY, MOVE, NOW, SERVER, play, saying, store_of
 from tests.support.neighbours import Watched, zeros
 
 NAMES = ("0", "s")
@@ -54,17 +54,36 @@ def test_deleted_servers_stay_as_they_are(tmp_path: Path, of: dict[str, Any], de
     play(tmp_path, body)
 
 
+@pytest.mark.parametrize(
+    ("move", "is_reverted"), [({}, True), ({"open": 0}, False), ({"status": "finished"}, False)], ids=str
+)
+def test_a_server_is_as_before_a_move_that_was_being_reverted(
+    tmp_path: Path, move: dict[str, Any], is_reverted: bool
+) -> None:
+    """Of one that was reverted long ago nothing follows: the server was resized again since."""
+    reverted = {**MOVE, "status": "reverted", "old_vm_state": "stopped", **move}
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, cell.servers, **{**SERVER, "vm_state": "resized"})
+        await rows.put(tx, cell.migrations, **zeros(cell.migrations, **reverted))
+        await _protect_servers(tx, 3)
+        assert (await each(tx, cell.servers, "vm_state"))["s"] == ("stopped" if is_reverted else "resized")
+
+    play(tmp_path, body)
+
+
 @pytest.mark.parametrize("deleted", [0, 1])
 def test_an_attachment_is_recorded_with_its_own_server(tmp_path: Path, deleted: int) -> None:
     attached = {"id": "a", "volume_id": "v", "server_id": "s", "device": "/dev/vdb"}
 
     async def body(tx: Tx) -> None:
-        for name in NAMES:
-            await rows.put(tx, cell.servers, **{**SERVER, "id": name, "deleted": deleted})
+        known = to_json([ServerVolume(id="a", volume_id="v")])
+        for name, info in (("0", known), ("s", None)):
+            await rows.put(tx, cell.servers, **{**SERVER, "id": name, "volume_info": info, "deleted": deleted})
         stores: Any = SimpleNamespace(control=saying([attached]), cell=lambda name: store_of(tx))
         assert await record_attachments(stores, "cell1") == 1 - deleted
         found = {name: [one.volume_id for one in server_volumes(info)] for name, info in await volume_info(tx)}
-        assert found == {"0": [], "s": [] if deleted else ["v"]}
+        assert found == {"0": ["v"], "s": [] if deleted else ["v"]}
 
     play(tmp_path, body)
 

@@ -3,9 +3,13 @@
 import pytest
 
 from kilonova.domain.host import HostState
+from kilonova.engine import silence
 from kilonova.engine.model import DEBT, FAIL, WAIT
 from kilonova.engine.silence import on_silence
 from kilonova.operations import REGISTRY
+from kilonova.schema.tables.journal import operations, steps
+from kilonova.store import rows
+from tests.engine.rows_of_one import OPERATION, STEP, engine_of, play, store_of
 
 STEPS = [
     pytest.param(step, id=f"{kind} {step.name}")
@@ -35,3 +39,34 @@ def test_what_is_not_known_ends_nothing(step):
 def test_an_operators_word_ends_every_wait(step):
     assert on_silence(step, "undo", DECLARED, True) == DEBT
     assert on_silence(step, "do", DECLARED, True) in (DEBT, FAIL)
+
+
+def test_only_steps_that_lie_with_a_host_are_looked_at(tmp_path, monkeypatch):
+    """Each as a step of its own operation, or of the one whose undo it is."""
+    kinds = ("stop", "migrate", "reboot")
+    looked = []
+
+    async def look(engine, journal, row, step, *_):
+        looked.append((row["operation_id"], row["kind"], step.name))
+
+    async def put(tx, operation, name, **values):
+        step = {**STEP, "operation_id": operation, "name": name, "place": "host1", **values}
+        await rows.put(tx, steps, **step)
+
+    async def body(tx):
+        for kind in kinds:
+            await rows.put(tx, operations, **{**OPERATION, "id": kind, "kind": kind})
+        for ordinal, other in enumerate(({"open": 0}, {"place": ""})):
+            await put(tx, "migrate", "claim", ordinal=ordinal, **other)
+        await put(tx, "migrate", "resize_instance")
+        await put(tx, "reboot", "resize_instance", heir_of="migrate")
+        await put(tx, "stop", "stop_instance")
+        await silence.watch_hosts(engine_of(tx), store_of(tx))
+
+    monkeypatch.setattr(silence, "_look", look)
+    play(tmp_path, body)
+    assert looked == [
+        ("migrate", "migrate", "resize_instance"),
+        ("reboot", "reboot", "resize_instance"),
+        ("stop", "stop", "stop_instance"),
+    ]
