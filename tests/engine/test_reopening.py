@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts
 from kilonova.placement.inventories import set_accepting
 from kilonova.schema.tables.cell import debts
 from kilonova.schema.tables.cell import hosts as records
+from kilonova.schema.tables.journal import operations
 from kilonova.sim.loop.process import Process, current_process
 from kilonova.store import rows
+from kilonova.world import Tx
+from tests.engine.rows_of_one import NOW, OPERATION, engine_of, play
+from tests.support.neighbours import zeros
 
 BETWEEN = 120.0  # seconds between two looks
 LONG = 3 * BETWEEN
@@ -181,3 +186,23 @@ def test_a_host_on_which_somebody_has_acted_since_the_look_is_left_alone(cloud: 
 
         cloud.do(call)
         assert host(cloud)["epoch"] == seen["epoch"] + is_called
+
+
+@pytest.mark.parametrize(
+    ("other", "is_explained"),
+    [({}, True), ({"kind": "host_gone"}, True), ({"kind": "evacuate_host"}, False), ({"live": 0}, False)],
+    ids=str,
+)
+def test_only_a_live_operation_that_closes_hosts_explains_a_closed_host(
+    tmp_path: Path, other: dict[str, Any], is_explained: bool
+) -> None:
+    record = {"name": "host1", "id": "h", "provider_id": "p", "identity": "i", "session": "s", "last_seen": NOW}
+    closing = {"kind": "drain_host", "params": '{"hosts":["host1"]}'}
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, records, **zeros(records, **record))
+        await rows.put(tx, operations, **{**OPERATION, **closing, **other})
+        found = await reopening.Reopening(engine_of(tx))._unexplained(tx, {"p"})
+        assert list(found) == ([] if is_explained else ["host1"])
+
+    play(tmp_path, body)
