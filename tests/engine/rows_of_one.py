@@ -122,3 +122,15 @@ async def put_itself(tx: Tx, case: Case, **stale: Any) -> None:
 def each_stale(cases: list[Case]) -> list[Any]:
     """Each case with each column in which its row may be another than it was."""
     return [pytest.param(case, column, id=f"{case}-{column}") for case in cases for column in case.stale]
+
+
+def assert_it_decides(tmp_path: Path, case: Case) -> None:
+    """Only the row itself, not its neighbours."""
+
+    async def body(tx: Tx) -> None:
+        await put_around(tx, case)
+        assert not await case.act(tx)
+        await put_itself(tx, case)
+        assert await case.act(tx)
+
+    play(tmp_path, body, case.database)

@@ -26,6 +26,7 @@ from tests.engine.rows_of_one import (
     OPERATION,
     SERVER,
     Case,
+    assert_it_decides,
     each_stale,
     engine_of,
     play,
@@ -295,13 +296,7 @@ def test_only_the_row_itself_is_written(tmp_path: Path, case: Case) -> None:
 
 @pytest.mark.parametrize("case", READS, ids=str)
 def test_only_the_row_itself_decides(tmp_path: Path, case: Case) -> None:
-    async def body(tx: Tx) -> None:
-        await put_around(tx, case)
-        assert not await case.act(tx)
-        await put_itself(tx, case)
-        assert await case.act(tx)
-
-    play(tmp_path, body, case.database)
+    assert_it_decides(tmp_path, case)
 
 
 @pytest.mark.parametrize(("case", "column"), each_stale(READS))

@@ -39,6 +39,7 @@ from tests.engine.rows_of_one import (
     SERVER,
     STEP,
     Case,
+    assert_it_decides,
     each_stale,
     engine_of,
     operation,
@@ -329,13 +330,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_only_the_row_itself_decides(tmp_path: Path, case: Case) -> None:
-    async def body(tx: Tx) -> None:
-        await put_around(tx, case)
-        assert not await case.act(tx)
-        await put_itself(tx, case)
-        assert await case.act(tx)
-
-    play(tmp_path, body, case.database)
+    assert_it_decides(tmp_path, case)
 
 
 @pytest.mark.parametrize(("case", "column"), each_stale(CASES))
