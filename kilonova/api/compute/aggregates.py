@@ -39,16 +39,16 @@ async def show(call: Call) -> Response:
 
 
 async def create(call: Call) -> Response:
-    wish = call.body["aggregate"]
-    made = await call.service.aggregates.create(wish["name"], wish.get("availability_zone"))
-    shown = view(call, made)
-    return answer({"aggregate": {key: value for key, value in shown.items() if key not in ("hosts", "metadata")}})
+    request = call.body["aggregate"]
+    aggregate = await call.service.aggregates.create(request["name"], request.get("availability_zone"))
+    attributes = view(call, aggregate)
+    return answer({"aggregate": {key: value for key, value in attributes.items() if key not in ("hosts", "metadata")}})
 
 
 async def update(call: Call) -> Response:
-    wish = call.body["aggregate"]
-    zone = {ZONE: wish["availability_zone"]} if "availability_zone" in wish else None
-    return _shown(call, await _change(call, name=wish.get("name"), metadata=zone))
+    request = call.body["aggregate"]
+    zone = {ZONE: request["availability_zone"]} if "availability_zone" in request else None
+    return _shown(call, await _change(call, name=request.get("name"), metadata=zone))
 
 
 async def delete(call: Call) -> Response:
@@ -75,11 +75,11 @@ async def cache_images(call: Call) -> Response:
     images = [one["id"] for one in call.body["cache"]]
     if len(set(images)) < len(images):
         raise Refused(400, f"Duplicate images in request: {len(images)} were given, {len(set(images))} are different")
-    found = await call.service.aggregates.find(_id(call))
+    aggregate = await call.service.aggregates.find(_id(call))
     service, now = call.engine.world.image, call.engine.world.clock.now()
     contents = {} if service is None else {image: await service.content(image) for image in images}
-    cells = await _cells_of(call, found.hosts)
-    for host in found.hosts:
+    cells = await _cells_of(call, aggregate.hosts)
+    for host in aggregate.hosts:
         orders = [
             ImageOrder(image=image, token=issue_for_cache(call.engine.seal, host, image, now), content=content)
             for image, content in contents.items()
@@ -92,8 +92,8 @@ async def cache_images(call: Call) -> Response:
 
 async def _cells_of(call: Call, hosts: Sequence[str]) -> dict[str, str]:
     async def body(tx: Tx) -> dict[str, str]:
-        found = [await rows.fetch(tx, host_mappings, host=host) for host in hosts]
-        return {row["host"]: row["cell"] for row in found if row is not None}
+        mappings = [await rows.fetch(tx, host_mappings, host=host) for host in hosts]
+        return {row["host"]: row["cell"] for row in mappings if row is not None}
 
     return await call.db.control.read(body)
 
@@ -120,7 +120,7 @@ def _shown(call: Call, aggregate: Aggregate) -> Response:
 
 
 def view(call: Call, aggregate: Aggregate) -> dict[str, Content]:
-    shown: dict[str, Content] = {
+    attributes: dict[str, Content] = {
         "id": aggregate.id,
         "name": aggregate.name,
         "availability_zone": aggregate.zone,
@@ -131,7 +131,7 @@ def view(call: Call, aggregate: Aggregate) -> dict[str, Content]:
         "deleted": False,
         "deleted_at": None,
     }
-    return shown | ({"uuid": aggregate.uuid} if call.at(2, 41) else {})
+    return attributes | ({"uuid": aggregate.uuid} if call.at(2, 41) else {})
 
 
 def _route(method: str, path: str, handler: Handler, rule: str, **more: Any) -> Route:

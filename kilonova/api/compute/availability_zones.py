@@ -17,14 +17,14 @@ RULE = "os_compute_api:os-availability-zone:"
 
 async def list_(call: Call) -> Response:
     zones, internal = _zones(await read_services(call)), internal_zone(call)
-    shown = [_view(zone, is_open, None) for zone, is_open in zones if zone != internal]
-    return answer({"availabilityZoneInfo": shown})
+    views = [_view(zone, is_open, None) for zone, is_open in zones if zone != internal]
+    return answer({"availabilityZoneInfo": views})
 
 
 async def detail(call: Call) -> Response:
     services = await read_services(call)
-    shown = [_view(zone, is_open, _hosts(services, zone) if is_open else None) for zone, is_open in _zones(services)]
-    return answer({"availabilityZoneInfo": shown})
+    views = [_view(zone, is_open, _hosts(services, zone) if is_open else None) for zone, is_open in _zones(services)]
+    return answer({"availabilityZoneInfo": views})
 
 
 def _zones(services: Iterable[ServiceEntry]) -> list[tuple[str, bool]]:

@@ -64,10 +64,10 @@ async def list_(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    found = EXTENSIONS.get(call.path["alias"])
-    if found is None:
+    extension = EXTENSIONS.get(call.path["alias"])
+    if extension is None:
         raise Refused(404, "The resource could not be found.")
-    return answer({"extension": found})
+    return answer({"extension": extension})
 
 
 ROUTES = [

@@ -27,15 +27,15 @@ SEES_SPECS = "os_compute_api:os-flavor-extra-specs:index"
 
 
 async def list_(call: Call) -> Response:
-    found, limit = await _page(call)
-    return answer(list_body(call, "/flavors", "flavors", [brief(call, flavor) for flavor in found], limit))
+    flavors, limit = await _page(call)
+    return answer(list_body(call, "/flavors", "flavors", [brief(call, flavor) for flavor in flavors], limit))
 
 
 async def detail(call: Call) -> Response:
-    found, limit = await _page(call)
+    flavors, limit = await _page(call)
     with_specs = _with_specs(call)
-    shown = [view(call, one, with_specs) for one in found]
-    return answer(list_body(call, "/flavors/detail", "flavors", shown, limit))
+    views = [view(call, one, with_specs) for one in flavors]
+    return answer(list_body(call, "/flavors/detail", "flavors", views, limit))
 
 
 async def show(call: Call) -> Response:
@@ -44,19 +44,19 @@ async def show(call: Call) -> Response:
 
 
 async def create(call: Call) -> Response:
-    wish = call.body["flavor"]
-    id_ = wish.get("id")
+    request = call.body["flavor"]
+    id_ = request.get("id")
     new = NewFlavor(
         id="" if id_ is None else str(id_),
-        name=wish["name"].strip(),
-        memory_mb=_number(wish, "ram", least=1),
-        vcpus=_number(wish, "vcpus", least=1),
-        disk_gb=_number(wish, "disk"),
-        ephemeral_gb=_number(wish, "OS-FLV-EXT-DATA:ephemeral"),
-        swap_mb=_number(wish, "swap"),
-        rxtx_factor=_ratio(wish.get("rxtx_factor", 1.0)),
-        is_public=is_true(wish.get("os-flavor-access:is_public", True)),
-        description=wish.get("description"),
+        name=request["name"].strip(),
+        memory_mb=_number(request, "ram", least=1),
+        vcpus=_number(request, "vcpus", least=1),
+        disk_gb=_number(request, "disk"),
+        ephemeral_gb=_number(request, "OS-FLV-EXT-DATA:ephemeral"),
+        swap_mb=_number(request, "swap"),
+        rxtx_factor=_ratio(request.get("rxtx_factor", 1.0)),
+        is_public=is_true(request.get("os-flavor-access:is_public", True)),
+        description=request.get("description"),
     )
     flavor = await call.service.flavors.create(new)
     return answer({"flavor": view(call, flavor, _with_specs(call))})
@@ -75,7 +75,7 @@ async def delete(call: Call) -> Response:
 
 
 def brief(call: Call, flavor: FlavorRecord) -> dict[str, Content]:
-    shown: dict[str, Content] = {
+    attributes: dict[str, Content] = {
         "id": flavor.id,
         "name": flavor.name,
         "links": [
@@ -84,12 +84,12 @@ def brief(call: Call, flavor: FlavorRecord) -> dict[str, Content]:
         ],
     }
     if call.at(2, 55):
-        shown["description"] = flavor.description
-    return shown
+        attributes["description"] = flavor.description
+    return attributes
 
 
 def view(call: Call, flavor: FlavorRecord, with_specs: bool) -> dict[str, Content]:
-    shown = brief(call, flavor) | {
+    attributes = brief(call, flavor) | {
         "ram": flavor.memory_mb,
         "disk": flavor.disk_gb,
         "swap": flavor.swap_mb or (0 if call.at(2, 75) else ""),
@@ -98,10 +98,10 @@ def view(call: Call, flavor: FlavorRecord, with_specs: bool) -> dict[str, Conten
         "os-flavor-access:is_public": flavor.is_public,
     }
     if with_specs:
-        shown["extra_specs"] = flavor.extra_specs
+        attributes["extra_specs"] = flavor.extra_specs
     if not call.at(2, 102):
-        shown |= {"OS-FLV-DISABLED:disabled": False, "rxtx_factor": flavor.rxtx_factor}
-    return shown
+        attributes |= {"OS-FLV-DISABLED:disabled": False, "rxtx_factor": flavor.rxtx_factor}
+    return attributes
 
 
 def _with_specs(call: Call) -> bool:
@@ -118,8 +118,8 @@ async def _page(call: Call) -> tuple[Sequence[FlavorRecord], int]:
     if not call.at(2, 102) or not call.query.get("name"):
         return await call.service.flavors.list_(call.caller, query), limit
     fits = matcher(call.query["name"], "name")  # a pattern, which SQL does not know: the page is cut here
-    found = await call.service.flavors.list_(call.caller, query._replace(limit=-1))
-    return [flavor for flavor in found if fits(flavor.name)][:limit], limit
+    flavors = await call.service.flavors.list_(call.caller, query._replace(limit=-1))
+    return [flavor for flavor in flavors if fits(flavor.name)][:limit], limit
 
 
 def _conditions(call: Call) -> tuple[Condition, ...]:
@@ -143,9 +143,9 @@ def _least(call: Call, name: str, column: str) -> Condition:
     return Condition(column, AT_LEAST, max(number, 0)) if number <= MAX_INT else Condition("id", EQUAL, "")
 
 
-def _number(wish: Mapping[str, int | float | str], key: str, least: int = 0) -> int:
+def _number(request: Mapping[str, int | float | str], key: str, least: int = 0) -> int:
     """Return the value as an integer. Check its bounds: the schema does not check those of a string."""
-    value = int(wish.get(key, 0))
+    value = int(request.get(key, 0))
     if not least <= value <= MAX_INT:
         raise Refused(400, f"Invalid input received: {key} must be >= {least} and <= {MAX_INT}")
     return value

@@ -57,14 +57,14 @@ async def _list(call: Call, *, detailed: bool) -> Response:
         limit = limit_of(call)
         hosts = hosts[:limit]
         links = next_links(call, path, hosts, limit, str(_id(call, hosts[-1].provider_id))) if hosts else None
-    shown = {"hypervisors": await _views(call, hosts, detailed=detailed, with_servers=_wants_servers(call))}
-    return answer(shown | ({"hypervisors_links": links} if links else {}))
+    body = {"hypervisors": await _views(call, hosts, detailed=detailed, with_servers=_wants_servers(call))}
+    return answer(body | ({"hypervisors_links": links} if links else {}))
 
 
 async def show(call: Call) -> Response:
     host = await _find(call)
-    (shown,) = await _views(call, [host], detailed=True, with_servers=_wants_servers(call))
-    return answer({"hypervisor": shown})
+    (hypervisor,) = await _views(call, [host], detailed=True, with_servers=_wants_servers(call))
+    return answer({"hypervisor": hypervisor})
 
 
 async def uptime(call: Call) -> Response:
@@ -110,10 +110,10 @@ async def _find(call: Call) -> HostRecord:
 
 def _like(hosts: Sequence[HostRecord], pattern: str) -> list[HostRecord]:
     """Return the hosts whose name contains the pattern."""
-    found = [host for host in hosts if pattern in host.name]
-    if not found:
+    matches = [host for host in hosts if pattern in host.name]
+    if not matches:
         raise Refused(404, f"No hypervisor matching '{pattern[:80]}' could be found.")
-    return found
+    return matches
 
 
 def _after(call: Call, hosts: list[HostRecord]) -> list[HostRecord]:
@@ -152,28 +152,28 @@ async def _views(
 ) -> list[dict[str, Content]]:
     names = await name_servers(call.db, hosts) if with_servers else {}
     numbers = await _numbers(call, hosts) if detailed and not call.at(2, 88) else {}
-    shown = []
+    views = []
     for host in hosts:
         one = brief(call, host)
         if detailed:
             one |= _details(call, host, numbers.get(host.name))
         if with_servers and (host.name in names or call.at(2, 75)):
             one["servers"] = [{"uuid": id_, "name": name} for id_, name in names.get(host.name, [])]
-        shown.append(one)
-    return shown
+        views.append(one)
+    return views
 
 
 def _details(call: Call, host: HostRecord, numbers: dict[str, int] | None) -> dict[str, Content]:
     service = {"id": _id(call, host.id), "host": host.name, "disabled_reason": host.disabled_reason}
-    shown: dict[str, Content] = {
+    attributes: dict[str, Content] = {
         "hypervisor_type": host.hypervisor.kind,
         "hypervisor_version": host.hypervisor.version,
         "host_ip": host.address,
         "service": service,
     }
     if numbers is None:  # from 2.88 on
-        return shown | {"uptime": _uptime(host)}
-    return shown | numbers | {"cpu_info": {} if call.at(2, 28) else ""}
+        return attributes | {"uptime": _uptime(host)}
+    return attributes | numbers | {"cpu_info": {} if call.at(2, 28) else ""}
 
 
 async def _numbers(call: Call, hosts: Sequence[HostRecord]) -> dict[str, dict[str, int]]:

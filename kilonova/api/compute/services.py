@@ -86,7 +86,7 @@ def _of_worker(worker: Worker, binary: str, zone: str) -> ServiceEntry:
 
 
 def view(call: Call, service: ServiceEntry) -> dict[str, Content]:
-    shown: dict[str, Content] = {
+    attributes: dict[str, Content] = {
         "binary": service.binary,
         "host": service.host,
         "id": service.id if call.at(2, 53) else number_of(service.id),
@@ -96,21 +96,21 @@ def view(call: Call, service: ServiceEntry) -> dict[str, Content]:
         "updated_at": microseconds(service.updated_at),
         "disabled_reason": service.disabled_reason,
     }
-    return shown | ({"forced_down": service.forced_down} if call.at(2, 11) else {})
+    return attributes | ({"forced_down": service.forced_down} if call.at(2, 11) else {})
 
 
 async def list_(call: Call) -> Response:
     wanted = {name: call.query[name] for name in ("host", "binary") if call.query.get(name)}
-    found = [
+    services = [
         one
         for one in await read_services(call)
         if one.host == wanted.get("host", one.host) and one.binary == wanted.get("binary", one.binary)
     ]
-    shown = [view(call, one) for one in found]
+    views = [view(call, one) for one in services]
     if call.at(2, 69) and wanted.get("binary", COMPUTE) == COMPUTE:
         away = await read_away(call.db)
-        shown += [_unknown(host) for host in away if host == wanted.get("host", host)]
-    return answer({"services": shown})
+        views += [_unknown(host) for host in away if host == wanted.get("host", host)]
+    return answer({"services": views})
 
 
 def _unknown(host: str) -> dict[str, Content]:
@@ -123,7 +123,7 @@ def _unknown(host: str) -> dict[str, Content]:
 
 async def act(call: Call) -> Response:
     action, host, binary = call.path["service"], call.body["host"], call.body["binary"]
-    shown: dict[str, Content] = {"host": host, "binary": binary}
+    attributes: dict[str, Content] = {"host": host, "binary": binary}
     if action not in ("enable", "disable", "disable-log-reason") and (action != "force-down" or not call.at(2, 11)):
         raise Refused(404, "Unknown action")
     needed = {"disable-log-reason": "disabled_reason", "force-down": "forced_down"}.get(action)
@@ -133,16 +133,16 @@ async def act(call: Call) -> Response:
     await _known(call, host, binary)
     if action == "enable":
         await enable(call.engine, host)
-        shown["status"] = "enabled"
+        attributes["status"] = "enabled"
     elif action == "force-down":
         down = is_true(call.body["forced_down"])
-        shown["forced_down"] = down
+        attributes["forced_down"] = down
         await _force(call, host, down)
     else:
         reason = call.body["disabled_reason"] if needed else ""
         await disable(call.engine, host, reason)
-        shown |= {"status": "disabled"} | ({"disabled_reason": reason} if reason else {})
-    return answer({"service": shown})
+        attributes |= {"status": "disabled"} | ({"disabled_reason": reason} if reason else {})
+    return answer({"service": attributes})
 
 
 async def _known(call: Call, host: str, binary: str) -> None:
@@ -156,20 +156,20 @@ async def _known(call: Call, host: str, binary: str) -> None:
 
 
 async def update(call: Call) -> Response:
-    wish, status = call.body, call.body.get("status")
+    request, status = call.body, call.body.get("status")
     service = await _find(call)
     _refuse_other(service.binary)
-    if status == "enabled" and wish.get("disabled_reason"):
+    if status == "enabled" and request.get("disabled_reason"):
         raise Refused(400, "Specifying 'disabled_reason' with status 'enabled' is invalid.")
-    if status is None and "forced_down" not in wish:
+    if status is None and "forced_down" not in request:
         text = "No updates were requested. Fields 'status' or 'forced_down' should be specified."
         raise Refused(400, text)
-    if "forced_down" in wish:  # first: it is the one that may be refused
-        await _force(call, service.host, is_true(wish["forced_down"]))
+    if "forced_down" in request:  # first: it is the one that may be refused
+        await _force(call, service.host, is_true(request["forced_down"]))
     if status == "enabled":
         await enable(call.engine, service.host)
     elif status == "disabled":
-        await disable(call.engine, service.host, wish.get("disabled_reason", ""))
+        await disable(call.engine, service.host, request.get("disabled_reason", ""))
     return answer({"service": view(call, await _find(call))})
 
 
