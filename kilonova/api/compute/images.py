@@ -33,13 +33,13 @@ LARGEST = 2**31 - 1
 
 
 async def list_(call: Call) -> Response:
-    found, limit = await _page(call)
-    return answer(_listed(call, [_brief(call, image) for image in found], limit, "/images"))
+    images, limit = await _page(call)
+    return answer(_listed(call, [_brief(call, image) for image in images], limit, "/images"))
 
 
 async def detail(call: Call) -> Response:
-    found, limit = await _page(call)
-    return answer(_listed(call, [_view(call, image) for image in found], limit, "/images/detail"))
+    images, limit = await _page(call)
+    return answer(_listed(call, [_view(call, image) for image in images], limit, "/images/detail"))
 
 
 async def show(call: Call) -> Response:
@@ -115,15 +115,15 @@ async def _page(call: Call) -> tuple[list[Image], int]:
 
 def _conditions(call: Call) -> list[Condition]:
     query = call.query
-    found = [Condition("hidden", EQUAL, 0)]
+    conditions = [Condition("hidden", EQUAL, 0)]
     if "name" in query:
-        found.append(Condition("name", EQUAL, query["name"]))
+        conditions.append(Condition("name", EQUAL, query["name"]))
     if "status" in query:
-        found.append(Condition("status", EQUAL, query["status"].lower()))
+        conditions.append(Condition("status", EQUAL, query["status"].lower()))
     if "changes-since" in query:
-        found.append(Condition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
-    found += [Condition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query]
-    return found + [Condition(HAS_PROPERTY, EQUAL, pair) for pair in _properties(call)]
+        conditions.append(Condition("updated_at", AT_LEAST, time_of(query["changes-since"], "changes-since")))
+    conditions += [Condition(column, EQUAL, _number(call, name)) for name, column in NUMBERS.items() if name in query]
+    return conditions + [Condition(HAS_PROPERTY, EQUAL, pair) for pair in _properties(call)]
 
 
 def _number(call: Call, name: str) -> int:
@@ -135,13 +135,13 @@ def _number(call: Call, name: str) -> int:
 
 def _properties(call: Call) -> list[tuple[str, str]]:
     """A server may be named by its address."""
-    found = [(name.removeprefix(PROPERTY), value) for name, value in call.query.items() if name.startswith(PROPERTY)]
+    pairs = [(name.removeprefix(PROPERTY), value) for name, value in call.query.items() if name.startswith(PROPERTY)]
     named = [(FILTERS[name], value) for name, value in call.query.items() if name in FILTERS]
-    return found + [(name, value.rpartition("/")[2] if name == FILTERS["server"] else value) for name, value in named]
+    return pairs + [(name, value.rpartition("/")[2] if name == FILTERS["server"] else value) for name, value in named]
 
 
-def _listed(call: Call, shown: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
-    return list_body(call, path, "images", shown, limit)
+def _listed(call: Call, views: list[dict[str, Content]], limit: int, path: str) -> dict[str, Content]:
+    return list_body(call, path, "images", views, limit)
 
 
 # -- how they look ----------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def _brief(call: Call, image: Image) -> dict[str, Content]:
 
 
 def _view(call: Call, image: Image) -> dict[str, Content]:
-    shown = _brief(call, image) | {
+    attributes = _brief(call, image) | {
         "minRam": image.min_ram,
         "minDisk": image.min_disk,
         "metadata": image.properties,
@@ -169,10 +169,10 @@ def _view(call: Call, image: Image) -> dict[str, Content]:
     }
     server = image.properties.get("instance_uuid")
     if server is not None:
-        shown["server"] = {"id": server, "links": _links(call, "servers", server)}
+        attributes["server"] = {"id": server, "links": _links(call, "servers", server)}
     if "auto_disk_config" in image.properties:
-        shown["OS-DCF:diskConfig"] = "AUTO" if image.properties["auto_disk_config"].lower() == "true" else "MANUAL"
-    return shown
+        attributes["OS-DCF:diskConfig"] = "AUTO" if image.properties["auto_disk_config"].lower() == "true" else "MANUAL"
+    return attributes
 
 
 def _links(call: Call, noun: str, id_: str) -> list[dict[str, str]]:

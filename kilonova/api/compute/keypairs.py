@@ -22,10 +22,10 @@ RULE = "os_compute_api:os-keypairs:"
 async def list_(call: Call) -> Response:
     user, paged = _user(call, "index"), call.at(2, 35)
     query = ListQuery(limit=limit_of(call), marker=call.query.get("marker")) if paged else ALL
-    found = await call.service.keypairs.list(user, query)
-    shown: dict[str, Content] = {"keypairs": [{"keypair": brief(call, keypair)} for keypair in found]}
-    links = next_links(call, "/os-keypairs", found, query.limit, found[-1].name) if paged and found else []
-    return answer(shown | ({"keypairs_links": links} if links else {}))
+    keypairs = await call.service.keypairs.list(user, query)
+    body: dict[str, Content] = {"keypairs": [{"keypair": brief(call, keypair)} for keypair in keypairs]}
+    links = next_links(call, "/os-keypairs", keypairs, query.limit, keypairs[-1].name) if paged and keypairs else []
+    return answer(body | ({"keypairs_links": links} if links else {}))
 
 
 async def show(call: Call) -> Response:
@@ -36,20 +36,20 @@ async def show(call: Call) -> Response:
 
 
 async def create(call: Call) -> Response:
-    wish = call.body["keypair"]
-    user = wish.get("user_id") or call.caller.user_id
+    request = call.body["keypair"]
+    user = request.get("user_id") or call.caller.user_id
     call.require(f"{RULE}create", user_id=user)
-    name, kind = wish["name"].strip(), wish.get("type", "ssh")
+    name, kind = request["name"].strip(), request.get("type", "ssh")
     most = await call.service.quotas.limit("key_pairs", call.caller.project_id, user)
     keypairs = call.service.keypairs
-    if "public_key" in wish:
-        keypair = await keypairs.take(user, name, wish["public_key"], kind, most=most)
+    if "public_key" in request:
+        keypair = await keypairs.take(user, name, request["public_key"], kind, most=most)
     else:
         keypair = await keypairs.make(user, name, kind, most=most)
-    shown = brief(call, keypair) | {"user_id": user}
+    attributes = brief(call, keypair) | {"user_id": user}
     if keypair.private_key is not None:
-        shown["private_key"] = keypair.private_key
-    return answer({"keypair": shown}, 201 if call.at(2, 2) else 200)
+        attributes["private_key"] = keypair.private_key
+    return answer({"keypair": attributes}, 201 if call.at(2, 2) else 200)
 
 
 async def delete(call: Call) -> Response:

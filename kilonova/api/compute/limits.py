@@ -39,10 +39,10 @@ async def show(call: Call) -> Response:
     if "tenant_id" in call.query:
         project = call.query["tenant_id"]
         call.require(f"{RULE}:other_project")
-    found = await call.service.quotas.show(project, counted=True)
+    quotas = await call.service.quotas.show(project, counted=True)
     known = set(forms.known(call.version, forms.PROJECT_UNTIL))
-    absolute = {name: found[resource].limit for name, resource in MAXIMA.items() if resource in known}
-    absolute |= {name: found[resource].in_use for name, resource in USED.items() if resource in known}
+    absolute = {name: quotas[resource].limit for name, resource in MAXIMA.items() if resource in known}
+    absolute |= {name: quotas[resource].in_use for name, resource in USED.items() if resource in known}
     if call.at(2, 39):
         absolute.pop("maxImageMeta")
     return answer({"limits": {"rate": [], "absolute": absolute}})

@@ -11,6 +11,6 @@ async def check_project(call: Call, project: str) -> None:
     """Check that the project exists. A limit or a right for a misspelt project would be lost silently."""
     if project == call.caller.project_id:
         return
-    found = await call.service.identity.records.find(PROJECT, project)
-    if found is None or found["is_domain"]:
+    record = await call.service.identity.records.find(PROJECT, project)
+    if record is None or record["is_domain"]:
         raise Refused(400, f"Project ID {project[:255]} is not a valid project.")

@@ -24,15 +24,15 @@ GROUPS = ("server_groups", "server_group_members")
 
 async def show(call: Call) -> Response:
     project = await _project(call, "show")
-    found = await call.service.quotas.show(project, _user(call))
-    return _set(call, {name: quota.limit for name, quota in found.items()}, project)
+    quotas = await call.service.quotas.show(project, _user(call))
+    return _set(call, {name: quota.limit for name, quota in quotas.items()}, project)
 
 
 async def detail(call: Call) -> Response:
     """Show limits and usage. Nothing is ever reserved: usage is counted at the time of the request."""
     project = await _project(call, "detail")
-    found = await call.service.quotas.show(project, _user(call), counted=True)
-    numbers = {name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in found.items()}
+    quotas = await call.service.quotas.show(project, _user(call), counted=True)
+    numbers = {name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in quotas.items()}
     return _set(call, numbers, project)
 
 
@@ -42,11 +42,11 @@ async def defaults(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    project, user, wish = await _project(call, "update"), _user(call), dict(call.body["quota_set"])
-    force = is_true(wish.pop("force", False))
-    await call.service.quotas.set(project, _limits(wish), user, force=force)
-    found = await call.service.quotas.show(project, user)
-    return _set(call, {name: quota.limit for name, quota in found.items()})
+    project, user, request = await _project(call, "update"), _user(call), dict(call.body["quota_set"])
+    force = is_true(request.pop("force", False))
+    await call.service.quotas.set(project, _limits(request), user, force=force)
+    quotas = await call.service.quotas.show(project, user)
+    return _set(call, {name: quota.limit for name, quota in quotas.items()})
 
 
 async def delete(call: Call) -> Response:
@@ -80,9 +80,9 @@ def _user(call: Call) -> str:
     return next(iter(call.query.getlist("user_id")), "")
 
 
-def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
+def _limits(request: Mapping[str, Any]) -> dict[str, int]:
     """Return the limits as integers. Check their bounds: the schema does not check those of strings."""
-    limits = {resource: int(limit) for resource, limit in wish.items()}
+    limits = {resource: int(limit) for resource, limit in request.items()}
     for resource, limit in limits.items():
         if not -1 <= limit <= MAX_INT:
             raise Refused(400, f"Quota limit {limit} for {resource} must be in the range of -1 and {MAX_INT}.")
@@ -90,15 +90,15 @@ def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _set(call: Call, values: Mapping[str, Any], project: str = "") -> Response:
-    shown = {name: values[name] for name in forms.known(call.version, forms.PROJECT_UNTIL)}
-    return answer({"quota_set": ({"id": project} if project else {}) | shown})
+    quotas = {name: values[name] for name in forms.known(call.version, forms.PROJECT_UNTIL)}
+    return answer({"quota_set": ({"id": project} if project else {}) | quotas})
 
 
 def _class(call: Call, values: Mapping[str, int], name: str = "") -> Response:
     """Groups were forgotten here at first."""
     known = forms.known(call.version, forms.CLASS_UNTIL)
-    shown = {key: values[key] for key in known if key not in GROUPS or call.at(2, 50)}
-    return answer({"quota_class_set": ({"id": name} if name else {}) | shown})
+    quotas = {key: values[key] for key in known if key not in GROUPS or call.at(2, 50)}
+    return answer({"quota_class_set": ({"id": name} if name else {}) | quotas})
 
 
 def _route(method: str, path: str, handler: Handler, query: Any, **more: Any) -> Route:

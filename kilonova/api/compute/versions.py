@@ -51,11 +51,11 @@ async def show_legacy(call: Call) -> Response:
 
 async def choices(call: Call) -> Response:
     """A path without a version."""
-    found = []
+    versions = []
     for legacy in (True, False):
         version = _whole(call, legacy=legacy)
         href = _href(call, legacy=legacy).rstrip("/") + call.request.scope["service_path"]
-        found.append(
+        versions.append(
             {
                 "id": version["id"],
                 "status": version["status"],
@@ -63,7 +63,7 @@ async def choices(call: Call) -> Response:
                 "media-types": version["media-types"],
             }
         )
-    return answer({"choices": found}, 300)
+    return answer({"choices": versions}, 300)
 
 
 ELSEWHERE = Route(method="GET", path="", handler=choices, rule=PUBLIC, query=ANY)
