@@ -31,22 +31,22 @@ LIST = Forms(_LIST)
 
 async def list_(call: Call) -> Response:
     record = await server_of(call, deleted=call.at(2, 21))
-    found = sorted(await _actions(call, record), key=lambda row: -int(row["number"]))
+    actions = sorted(await _actions(call, record), key=lambda row: -int(row["number"]))
     if not call.at(2, 58):
-        return answer({"instanceActions": [_action(call, row) for row in found]})
-    found = _changed(call, found)
+        return answer({"instanceActions": [_action(call, row) for row in actions]})
+    actions = _changed(call, actions)
     limit, marker = limit_of(call), call.query.get("marker")
     if marker:
-        at = next((n for n, row in enumerate(found) if row["request_id"] == marker), None)
+        at = next((n for n, row in enumerate(actions) if row["request_id"] == marker), None)
         if at is None:
             raise Refused(400, f"marker [{marker[:60]}] not found")
-        found = found[at + 1 :]
-    shown = [_action(call, row) for row in found[:limit]]
+        actions = actions[at + 1 :]
+    views = [_action(call, row) for row in actions[:limit]]
     path = f"/servers/{record.id}/os-instance-actions"
-    return answer(list_body(call, path, "instanceActions", shown, limit, by="request_id", links="links"))
+    return answer(list_body(call, path, "instanceActions", views, limit, by="request_id", links="links"))
 
 
-def _changed(call: Call, found: list[Row]) -> list[Row]:
+def _changed(call: Call, actions: list[Row]) -> list[Row]:
     since, before = call.query.get("changes-since"), call.query.get("changes-before")
     earliest = time_of(since, "changes-since") if since else None
     latest = time_of(before, "changes-before") if before else None
@@ -54,7 +54,7 @@ def _changed(call: Call, found: list[Row]) -> list[Row]:
         raise Refused(400, "The value of changes-since must be less than or equal to changes-before.")
     return [
         row
-        for row in found
+        for row in actions
         if (earliest is None or row["updated_at"] >= earliest) and (latest is None or row["updated_at"] <= latest)
     ]
 
@@ -62,15 +62,15 @@ def _changed(call: Call, found: list[Row]) -> list[Row]:
 async def show(call: Call) -> Response:
     record = await server_of(call, deleted=call.at(2, 21))
     request_id = call.path["request"]
-    found = [row for row in await _actions(call, record) if row["request_id"] == request_id]
-    if not found:
+    actions = [row for row in await _actions(call, record) if row["request_id"] == request_id]
+    if not actions:
         raise Refused(404, f"Action for request_id {request_id[:80]} on instance {record.id} not found")
-    shown = _action(call, found[-1])
+    attributes = _action(call, actions[-1])
     may_see_all = call.allows(f"{RULE}events", project_id=record.project_id)
     if may_see_all or call.at(2, 51):
-        events = await _events(call, record, found[-1]["operation_id"])
-        shown["events"] = [_event(call, record, event, may_see_all) for event in events]
-    return answer({"instanceAction": shown})
+        events = await _events(call, record, actions[-1]["operation_id"])
+        attributes["events"] = [_event(call, record, event, may_see_all) for event in events]
+    return answer({"instanceAction": attributes})
 
 
 async def _actions(call: Call, record: ServerRecord) -> list[Row]:
@@ -84,12 +84,12 @@ async def _events(call: Call, record: ServerRecord, operation_id: str) -> list[R
     async def body(tx: Tx) -> list[Row]:
         return list(await rows.fetch_all(tx, cell.action_events, operation_id=operation_id))
 
-    found = await call.db.cell(record.cell or "").read(body)
-    return sorted(found, key=lambda row: -int(row["position"]))  # Nova lists the newest first
+    events = await call.db.cell(record.cell or "").read(body)
+    return sorted(events, key=lambda row: -int(row["position"]))  # Nova lists the newest first
 
 
 def _action(call: Call, row: Row) -> dict[str, Content]:
-    shown = {
+    attributes = {
         "action": row["action"],
         "instance_uuid": row["server_id"],
         "request_id": row["request_id"],
@@ -99,26 +99,26 @@ def _action(call: Call, row: Row) -> dict[str, Content]:
         "message": row["message"],
     }
     if call.at(2, 58):
-        shown["updated_at"] = microseconds(row["updated_at"])
-    return shown
+        attributes["updated_at"] = microseconds(row["updated_at"])
+    return attributes
 
 
 def _event(call: Call, record: ServerRecord, row: Row, may_see_all: bool) -> dict[str, Content]:
-    shown: dict[str, Content] = {
+    attributes: dict[str, Content] = {
         "event": row["event"],
         "start_time": microseconds(row["started_at"]),
         "finish_time": microseconds(row["finished_at"]),
         "result": row["result"],
     }
     if may_see_all:
-        shown["traceback"] = row["details"]
+        attributes["traceback"] = row["details"]
     if call.at(2, 62):
-        shown["hostId"] = host_id(record.project_id, row["host"]) if row["host"] else ""
+        attributes["hostId"] = host_id(record.project_id, row["host"]) if row["host"] else ""
         if may_see_all:
-            shown["host"] = row["host"]
+            attributes["host"] = row["host"]
     if call.at(2, 84) and call.allows(f"{RULE}events:details", project_id=record.project_id):
-        shown["details"] = row["details"]
-    return shown
+        attributes["details"] = row["details"]
+    return attributes
 
 
 BASE = "/servers/{server}/os-instance-actions"

@@ -37,23 +37,23 @@ LIST = Forms(_LIST)
 
 
 async def list_(call: Call) -> Response:
-    asked, after, limit = _asked(call), None, None
+    filters, after, limit = _asked(call), None, None
     if call.at(2, 59):
         after, limit = await _marker(call), limit_of(call)
     hidden = is_true(call.query.get("hidden") or False)  # none is: it only ever was a word for live migrations
-    found = [] if hidden else await read_moves(call.db, asked, limit=limit, after=after)
-    shown = [_view(call, row) for row in found]
+    migrations = [] if hidden else await read_moves(call.db, filters, limit=limit, after=after)
+    views = [_view(call, row) for row in migrations]
     if limit is None:
-        return answer({"migrations": shown})
-    return answer(list_body(call, "/os-migrations", "migrations", shown, limit, by="uuid"))
+        return answer({"migrations": views})
+    return answer(list_body(call, "/os-migrations", "migrations", views, limit, by="uuid"))
 
 
 async def _marker(call: Call) -> Row | None:
     marker = call.query.get("marker")
-    found = await find_move(call.db, marker) if marker else None
-    if marker and (found is None or found["project_id"] != (_project(call) or found["project_id"])):
+    migration = await find_move(call.db, marker) if marker else None
+    if marker and (migration is None or migration["project_id"] != (_project(call) or migration["project_id"])):
         raise Refused(400, f"Marker {marker[:60]} could not be found.")
-    return found
+    return migration
 
 
 def _project(call: Call) -> str | None:
@@ -98,7 +98,7 @@ def _view(call: Call, row: Row) -> dict[str, Content]:
     """Return a migration as shown to the caller. Leave out the hosts if the caller may not see them."""
     known = call.allows(f"{RULE}:host")
     source, destination = (row["source_host"], row["dest_host"]) if known else (None, None)
-    shown = {
+    attributes = {
         "id": row["number"],
         "created_at": microseconds(row["created_at"]),
         "updated_at": microseconds(row["updated_at"]),
@@ -113,12 +113,12 @@ def _view(call: Call, row: Row) -> dict[str, Content]:
         "status": row["status"],
     }
     if call.at(2, 23):
-        shown["migration_type"] = row["kind"]
+        attributes["migration_type"] = row["kind"]
     if call.at(2, 59):
-        shown["uuid"] = row["id"]
+        attributes["uuid"] = row["id"]
     if call.at(2, 80):
-        shown |= {"user_id": row["user_id"], "project_id": row["project_id"]}
-    return shown
+        attributes |= {"user_id": row["user_id"], "project_id": row["project_id"]}
+    return attributes
 
 
 ROUTES = [Route(method="GET", path="/os-migrations", handler=list_, rule=RULE, query=LIST)]
