@@ -37,14 +37,14 @@ async def _interfaces(call: Call, record: ServerRecord) -> list[dict[str, Conten
 
 def _shown(call: Call, vif: Vif, state: str) -> dict[str, Content]:
     fixed = [one for one in vif.addresses if one.kind == "fixed"]
-    shown: dict[str, Content] = {
+    attributes: dict[str, Content] = {
         "net_id": vif.network_id,
         "port_id": vif.port_id,
         "mac_addr": vif.mac,
         "port_state": state,
         "fixed_ips": [{"subnet_id": one.subnet_id, "ip_address": one.address} for one in fixed],
     }
-    return {**shown, "tag": vif.tag or None} if call.at(2, 70) else shown
+    return {**attributes, "tag": vif.tag or None} if call.at(2, 70) else attributes
 
 
 ROUTES = [

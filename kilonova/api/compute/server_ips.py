@@ -25,10 +25,10 @@ async def list_(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    found, network = await _plain(call), call.path["network"]
-    if network not in found:
+    networks, network = await _plain(call), call.path["network"]
+    if network not in networks:
         raise Refused(404, "Instance is not a member of specified network")
-    return answer({network: found[network]})
+    return answer({network: networks[network]})
 
 
 ROUTES = [

@@ -32,8 +32,8 @@ PATIENCE = 50  # looks, a tenth of a second apart, while the server is busy with
 async def list_(call: Call) -> Response:
     record = await server_of(call)
     offset, limit = int(call.query.get("offset", 0)), call.query.get("limit")
-    shown = record.volumes[offset:] if limit is None else record.volumes[offset : offset + int(limit)]
-    return answer({"volumeAttachments": [view(call, record, one) for one in shown]})
+    volumes = record.volumes[offset:] if limit is None else record.volumes[offset : offset + int(limit)]
+    return answer({"volumeAttachments": [view(call, record, one) for one in volumes]})
 
 
 async def show(call: Call) -> Response:
@@ -42,18 +42,18 @@ async def show(call: Call) -> Response:
 
 
 async def attach(call: Call) -> Response:
-    wish = call.body[schemas.THING]
-    volume_id = wish["volumeId"]
+    request = call.body[schemas.THING]
+    volume_id = request["volumeId"]
     operation = await repeated(call)
     if operation is None:
         record = await server_of(call)
         check_unlocked(call, record)
         await _check_volume(call, record, volume_id)
-        operation = (await queue(call.engine, _asked(call, record, wish))).operation_id
+        operation = (await queue(call.engine, _asked(call, record, request))).operation_id
     headers = {OPERATION_HEADER: operation}
     if call.at(2, 101):
         return nothing(202, headers)
-    return answer({schemas.THING: _attaching(call, await server_of(call), wish)}, 200, headers)
+    return answer({schemas.THING: _attaching(call, await server_of(call), request)}, 200, headers)
 
 
 async def swap(call: Call) -> Response:
@@ -66,18 +66,18 @@ async def swap(call: Call) -> Response:
 
 async def update(call: Call) -> Response:
     """Set whether the volume is deleted with the server."""
-    wish, volume_id = call.body[schemas.THING], call.path["volume"]
-    if wish["volumeId"] != volume_id:
+    request, volume_id = call.body[schemas.THING], call.path["volume"]
+    if request["volumeId"] != volume_id:
         return await swap(call)
     record = await server_of(call)
     one = _its(record, volume_id)
     fixed = {"device": one.device, "tag": one.tag, "serverId": record.id, "id": volume_id}
     for name, value in fixed.items():
-        if wish.get(name, value) != value:
+        if request.get(name, value) != value:
             raise Refused(400, f"The {name} of a volume attachment cannot be changed; it is {value}.")
     check_unlocked(call, record)
-    if "delete_on_termination" in wish:
-        await _decide(call, record, volume_id, is_true(wish["delete_on_termination"]))
+    if "delete_on_termination" in request:
+        await _decide(call, record, volume_id, is_true(request["delete_on_termination"]))
     return nothing(202)
 
 
@@ -98,34 +98,34 @@ async def queue(engine: Engine, ask: Ask) -> Accepted:
 
 
 def view(call: Call, record: ServerRecord, one: ServerVolume) -> dict[str, Content]:
-    shown: dict[str, Content] = {"serverId": record.id, "volumeId": one.volume_id, "device": one.device}
+    attributes: dict[str, Content] = {"serverId": record.id, "volumeId": one.volume_id, "device": one.device}
     if call.at(2, 89):
-        shown |= {"attachment_id": one.attachment_id or None, "bdm_uuid": one.id}
+        attributes |= {"attachment_id": one.attachment_id or None, "bdm_uuid": one.id}
     else:
-        shown["id"] = one.volume_id
-    return shown | _by_version(call, one.tag, one.delete_on_termination)
+        attributes["id"] = one.volume_id
+    return attributes | _by_version(call, one.tag, one.delete_on_termination)
 
 
-def _attaching(call: Call, record: ServerRecord, wish: JsonObject) -> dict[str, Content]:
+def _attaching(call: Call, record: ServerRecord, request: JsonObject) -> dict[str, Content]:
     """Return the accepted attachment. It has its old shape in every version; the device is known from the start."""
-    there = next((one for one in record.volumes if one.volume_id == wish["volumeId"]), None)
-    device = wish.get("device") if there is None else there.device
-    shown = {"id": wish["volumeId"], "serverId": record.id, "volumeId": wish["volumeId"], "device": device}
-    return {**shown, **_by_version(call, wish.get("tag"), is_true(wish.get("delete_on_termination", False)))}
+    there = next((one for one in record.volumes if one.volume_id == request["volumeId"]), None)
+    device = request.get("device") if there is None else there.device
+    attributes = {"id": request["volumeId"], "serverId": record.id, "volumeId": request["volumeId"], "device": device}
+    return {**attributes, **_by_version(call, request.get("tag"), is_true(request.get("delete_on_termination", False)))}
 
 
 def _by_version(call: Call, tag: Json, fate: bool) -> dict[str, Content]:
-    shown: dict[str, Content] = {"tag": tag} if call.at(2, 70) else {}
-    return shown | {"delete_on_termination": fate} if call.at(2, 79) else shown
+    attributes: dict[str, Content] = {"tag": tag} if call.at(2, 70) else {}
+    return attributes | {"delete_on_termination": fate} if call.at(2, 79) else attributes
 
 
-def _asked(call: Call, record: ServerRecord, wish: JsonObject) -> Ask:
+def _asked(call: Call, record: ServerRecord, request: JsonObject) -> Ask:
     params = {
         "id": call.engine.world.ids.uuid(),
-        "volume_id": wish["volumeId"],
-        "device": wish.get("device"),
-        "tag": wish.get("tag"),
-        "delete_on_termination": is_true(wish.get("delete_on_termination", False)),
+        "volume_id": request["volumeId"],
+        "device": request.get("device"),
+        "tag": request.get("tag"),
+        "delete_on_termination": is_true(request.get("delete_on_termination", False)),
     }
     return Ask(kind="attach_volume", server_id=record.id, cause=call.cause, params=params, key=idempotency_key(call))
 

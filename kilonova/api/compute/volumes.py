@@ -20,8 +20,8 @@ RULE = "os_compute_api:os-volumes:"
 
 
 async def list_volumes(call: Call) -> Response:
-    found, _ = await call.service.volumes.volumes.list_(*_page(call))
-    return answer({"volumes": [_volume(one) for one in found]})
+    volumes, _ = await call.service.volumes.volumes.list_(*_page(call))
+    return answer({"volumes": [_volume(one) for one in volumes]})
 
 
 async def show_volume(call: Call) -> Response:
@@ -29,18 +29,18 @@ async def show_volume(call: Call) -> Response:
 
 
 async def create_volume(call: Call) -> Response:
-    wish = call.body["volume"]
+    request = call.body["volume"]
     new = NewVolume(
-        size=int(wish["size"]),
-        name=wish.get("display_name"),
-        description=wish.get("display_description"),
-        type=wish.get("volume_type", ""),
-        zone=wish.get("availability_zone", ""),
-        metadata=wish.get("metadata", {}),
-        snapshot_id=wish.get("snapshot_id", ""),
+        size=int(request["size"]),
+        name=request.get("display_name"),
+        description=request.get("display_description"),
+        type=request.get("volume_type", ""),
+        zone=request.get("availability_zone", ""),
+        metadata=request.get("metadata", {}),
+        snapshot_id=request.get("snapshot_id", ""),
     )
-    made = await call.service.volumes.volumes.create(call.caller, new)
-    return answer({"volume": _volume(made)}, headers=call.location("os-volumes", made.id))
+    volume = await call.service.volumes.volumes.create(call.caller, new)
+    return answer({"volume": _volume(volume)}, headers=call.location("os-volumes", volume.id))
 
 
 async def delete_volume(call: Call) -> Response:
@@ -49,26 +49,26 @@ async def delete_volume(call: Call) -> Response:
 
 
 async def list_snapshots(call: Call) -> Response:
-    found, _ = await call.service.volumes.snapshots.list_(*_page(call))
-    return answer({"snapshots": [_snapshot(one) for one in found]})
+    snapshots, _ = await call.service.volumes.snapshots.list_(*_page(call))
+    return answer({"snapshots": [_snapshot(one) for one in snapshots]})
 
 
 async def show_snapshot(call: Call) -> Response:
-    found = await call.service.volumes.snapshots.find(call.caller, call.path["snapshot"])
-    return answer({"snapshot": _snapshot(found)})
+    snapshot = await call.service.volumes.snapshots.find(call.caller, call.path["snapshot"])
+    return answer({"snapshot": _snapshot(snapshot)})
 
 
 async def create_snapshot(call: Call) -> Response:
-    wish = call.body["snapshot"]
-    made = await call.service.volumes.snapshots.create(
+    request = call.body["snapshot"]
+    snapshot = await call.service.volumes.snapshots.create(
         call.caller,
-        wish["volume_id"],
-        in_use=is_true(wish.get("force", False)),
+        request["volume_id"],
+        in_use=is_true(request.get("force", False)),
         metadata={},
-        name=wish.get("display_name"),
-        description=wish.get("display_description"),
+        name=request.get("display_name"),
+        description=request.get("display_description"),
     )
-    return answer({"snapshot": _snapshot(made)})
+    return answer({"snapshot": _snapshot(snapshot)})
 
 
 async def delete_snapshot(call: Call) -> Response:
