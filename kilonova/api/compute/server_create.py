@@ -43,10 +43,10 @@ async def accept(call: Call, request: ServerRequest, key: IdempotencyKey | None)
         return before
     checked = await check(call.requester, request)
     try:
-        made = await create_many(call.engine, checked.servers, call.cause, key)
+        creates = await create_many(call.engine, checked.servers, call.cause, key)
     except Refused as why:
         raise wrong(why.message) if why.code in VOLUME_GONE else why from None
-    return Created([server for server, _ in made], made[0][1].operation_id, checked.details)
+    return Created([server for server, _ in creates], creates[0][1].operation_id, checked.details)
 
 
 class NewServerBody(msgspec.Struct, kw_only=True):
@@ -82,7 +82,7 @@ class NewServerBody(msgspec.Struct, kw_only=True):
 def read(call: Call) -> ServerRequest:
     """Read the body in the caller's microversion; its schema was checked before."""
     body = msgspec.convert(call.body["server"], NewServerBody)
-    hints: dict[str, Json] = next((found for name in HINTS if (found := call.body.get(name))), {})
+    hints: dict[str, Json] = next((scheduler_hints for name in HINTS if (scheduler_hints := call.body.get(name))), {})
     least = int(body.min_count)
     return ServerRequest(
         name=body.name,
@@ -119,12 +119,12 @@ def read(call: Call) -> ServerRequest:
 async def _made_before(call: Call, key: IdempotencyKey | None) -> Created | None:
     """Find what the same request with the same key made. It is answered before anything is checked: what it made may
     use up the room that a second one would need."""
-    made = await known_creates(call.engine, key, call.cause) if key is not None else []
-    if not made:
+    creates = await known_creates(call.engine, key, call.cause) if key is not None else []
+    if not creates:
         return None
-    record = await find(call.db, made[0][0], deleted=True)
+    record = await find(call.db, creates[0][0], deleted=True)
     details = Details() if record is None else record.details
-    return Created([server for server, _ in made], made[0][1].operation_id, details)
+    return Created([server for server, _ in creates], creates[0][1].operation_id, details)
 
 
 def _answer(call: Call, request: ServerRequest, created: Created) -> Response:
@@ -132,7 +132,7 @@ def _answer(call: Call, request: ServerRequest, created: Created) -> Response:
     if is_true(call.body["server"].get("return_reservation_id", False)):
         return answer({"reservation_id": details.reservation_id}, 202, headers)
     href = call.url(f"/servers/{server}")
-    shown = {
+    attributes = {
         "id": server,
         "links": [
             {"rel": "self", "href": href},
@@ -142,7 +142,7 @@ def _answer(call: Call, request: ServerRequest, created: Created) -> Response:
         "security_groups": [{"name": name} for name in (request.security_groups or ["default"])],
         **shown_password(call, request.password),
     }
-    return answer({"server": shown}, 202, {**headers, "Location": href})
+    return answer({"server": attributes}, 202, {**headers, "Location": href})
 
 
 def shown_password(call: Call, password: str) -> dict[str, str]:

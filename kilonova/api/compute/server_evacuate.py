@@ -22,12 +22,12 @@ from kilonova.store.server_records import ServerRecord
 
 async def evacuate(call: Call) -> Response:
     """Evacuate a server, even if its owner has locked it: its host is dead."""
-    wish = call.body["evacuate"]
-    password = _password(call, wish)
+    request = call.body["evacuate"]
+    password = _password(call, request)
     if (again := await repeated(call)) is not None:
         return _answer(call, password, again)
     record = await server_of(call)
-    params = await _params(call, wish, record)
+    params = await _params(call, request, record)
     ask = Ask(
         kind="evacuate",
         server_id=record.id,
@@ -40,9 +40,9 @@ async def evacuate(call: Call) -> Response:
     return _answer(call, password, accepted.operation_id)
 
 
-async def _params(call: Call, wish: JsonObject, record: ServerRecord) -> dict[str, Json]:
-    host, params = wish.get("host"), dict[str, Json]()
-    force = is_true(wish.get("force") or False)
+async def _params(call: Call, request: JsonObject, record: ServerRecord) -> dict[str, Json]:
+    host, params = request.get("host"), dict[str, Json]()
+    force = is_true(request.get("force") or False)
     if force and host is None:
         raise Refused(400, "Can't force to a non-provided destination")
     if record.launched_at is None:
@@ -54,7 +54,7 @@ async def _params(call: Call, wish: JsonObject, record: ServerRecord) -> dict[st
     if call.at(2, 95):
         params["stopped"] = True
     if not call.at(2, 14):
-        params["shared"] = is_true(wish["onSharedStorage"])
+        params["shared"] = is_true(request["onSharedStorage"])
     return params
 
 
@@ -71,21 +71,21 @@ async def _check_host(call: Call, record: ServerRecord, host: str) -> None:
         raise Refused(400, f"{text}; name a host of the same cell or none")
 
 
-def _password(call: Call, wish: JsonObject) -> str | None:
+def _password(call: Call, request: JsonObject) -> str | None:
     """Return the password; None on shared storage: the disk is kept, and with it the password."""
-    if not call.at(2, 14) and is_true(wish["onSharedStorage"]):
-        if wish.get("adminPass"):
+    if not call.at(2, 14) and is_true(request["onSharedStorage"]):
+        if request.get("adminPass"):
             raise Refused(400, "admin password can't be changed on existing disk")
         return None
-    return as_text(wish.get("adminPass")) or new_password(call)
+    return as_text(request.get("adminPass")) or new_password(call)
 
 
 def _answer(call: Call, password: str | None, operation: str) -> Response:
     headers = {OPERATION_HEADER: operation}
     if call.at(2, 14):
         return nothing(200, headers)
-    shown = {"adminPass": None} if password is None else shown_password(call, password)
-    return answer(shown, 200, headers)
+    body = {"adminPass": None} if password is None else shown_password(call, password)
+    return answer(body, 200, headers)
 
 
 ROUTES = [

@@ -37,14 +37,14 @@ NOT_INHERITED = frozenset(
 
 
 async def create_image(call: Call) -> Response:
-    wish, key = call.body["createImage"], idempotency_key(call)
+    request, key = call.body["createImage"], idempotency_key(call)
     image_id = _image_id(call, key)
     if (again := await repeated(call)) is not None:
         return _answer(call, image_id, again)
-    record, metadata = await server_of(call), wish.get("metadata", {})
+    record, metadata = await server_of(call), request.get("metadata", {})
     if not call.at(*NO_QUOTA):
         await call.service.quotas.check_metadata(call.caller, len(metadata))
-    accepted = await begin_snapshot(call, record, image_id, wish["name"], metadata, key)
+    accepted = await begin_snapshot(call, record, image_id, request["name"], metadata, key)
     return _answer(call, image_id, accepted.operation_id)
 
 

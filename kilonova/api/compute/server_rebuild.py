@@ -32,23 +32,23 @@ NO_CERTIFICATES = "Image certificate validation is not supported when booting fr
 
 
 async def rebuild(call: Call) -> Response:
-    record, wish = await server_of(call), call.body["rebuild"]
-    password = wish.get("adminPass") or new_password(call)
+    record, request = await server_of(call), call.body["rebuild"]
+    password = request.get("adminPass") or new_password(call)
     if (again := await repeated(call)) is not None:
         return await _answer(call, record, password, again)
     check_unlocked(call, record)
     if is_unplaced(call, record):
-        accepted = await retry(call, record, await _details(call, wish), password)
+        accepted = await retry(call, record, await _details(call, request), password)
         return await _answer(call, await server_of(call), password, accepted.operation_id)
-    if wish.get("trusted_image_certificates") and root_volume(record) is not None:
+    if request.get("trusted_image_certificates") and root_volume(record) is not None:
         raise Refused(400, NO_CERTIFICATES)
-    operation, params = await image_for(call, record, wish["imageRef"], reimages=call.at(*REIMAGES))
-    await check_files(call.requester, wish.get("personality", []))
-    params["details"] = await _details(call, wish)
-    if is_true(wish.get("preserve_ephemeral", False)):
+    operation, params = await image_for(call, record, request["imageRef"], reimages=call.at(*REIMAGES))
+    await check_files(call.requester, request.get("personality", []))
+    params["details"] = await _details(call, request)
+    if is_true(request.get("preserve_ephemeral", False)):
         params["preserve_ephemeral"] = True
-    if "name" in wish:
-        params["name"] = wish["name"]
+    if "name" in request:
+        params["name"] = request["name"]
     ask = Ask(
         kind=operation,
         server_id=record.id,
@@ -64,19 +64,19 @@ async def rebuild(call: Call) -> Response:
 async def _answer(call: Call, record: ServerRecord, password: str, operation: str) -> Response:
     await look_at_ports(call, [record])
     await find_zones(call, [record])
-    shown = {**await _shown(call, record), **shown_password(call, password)}
-    return answer({"server": shown}, 202, {OPERATION_HEADER: operation})
+    attributes = {**await _shown(call, record), **shown_password(call, password)}
+    return answer({"server": attributes}, 202, {OPERATION_HEADER: operation})
 
 
-async def _details(call: Call, wish: JsonObject) -> JsonObject:
+async def _details(call: Call, request: JsonObject) -> JsonObject:
     """Return the attributes to change beside the image. An attribute that the request does not name stays as it is."""
-    user_data, key_name = wish.get("user_data"), as_text(wish.get("key_name"))
+    user_data, key_name = request.get("user_data"), as_text(request.get("key_name"))
     if user_data:
         check_user_data(as_text(user_data))
-    if wish.get("trusted_image_certificates"):
+    if request.get("trusted_image_certificates"):
         call.require(CERTIFICATES)
-    if "metadata" in wish:
-        await call.service.quotas.check_metadata(call.caller, len(as_object(wish["metadata"])))
+    if "metadata" in request:
+        await call.service.quotas.check_metadata(call.caller, len(as_object(request["metadata"])))
     names = {
         "metadata": "metadata",
         "description": "description",
@@ -86,31 +86,31 @@ async def _details(call: Call, wish: JsonObject) -> JsonObject:
         "trusted_image_certificates": "trusted_image_certificates",
         "OS-DCF:diskConfig": "disk_config",
     }
-    told = {name: wish[key] for key, name in names.items() if key in wish}
-    if "key_name" in told:
+    details = {name: request[key] for key, name in names.items() if key in request}
+    if "key_name" in details:
         key = await find_key(call.requester, key_name) if key_name else None
-        told["public_key"] = msgspec.to_builtins(key)
-    if "user_data" in told:
-        told["user_data"] = seal_user_data(call.engine, None if user_data is None else as_text(user_data))
-    if files := [as_object(one) for one in as_list(wish.get("personality"))]:
+        details["public_key"] = msgspec.to_builtins(key)
+    if "user_data" in details:
+        details["user_data"] = seal_user_data(call.engine, None if user_data is None else as_text(user_data))
+    if files := [as_object(one) for one in as_list(request.get("personality"))]:
         contents = [{name: as_text(text) for name, text in one.items()} for one in files]
-        told["personality"] = seal_files(call.engine, contents)
+        details["personality"] = seal_files(call.engine, contents)
     addresses = {"accessIPv4": "access_ip_v4", "accessIPv6": "access_ip_v6"}
-    return told | {name: plain_address(as_text(wish[key])) for key, name in addresses.items() if key in wish}
+    return details | {name: plain_address(as_text(request[key])) for key, name in addresses.items() if key in request}
 
 
 async def _shown(call: Call, record: ServerRecord) -> dict[str, Content]:
     view = ServerView(call, groups=await groups_of(call, record))
     if call.at(2, 75):
-        shown = {**view.whole(record), "user_data": view.user_data(record)}
-        shown.pop(f"{ATTRIBUTES}user_data", None)  # an administrator's name for it: here it stands under its own
-        return shown
-    shown = view.core(record)
+        attributes = {**view.whole(record), "user_data": view.user_data(record)}
+        attributes.pop(f"{ATTRIBUTES}user_data", None)  # an administrator's name for it: here it stands under its own
+        return attributes
+    attributes = view.core(record)
     if call.at(2, 54):
-        shown["key_name"] = record.details.key_name
+        attributes["key_name"] = record.details.key_name
     if call.at(2, 57):
-        shown["user_data"] = view.user_data(record)
-    return shown
+        attributes["user_data"] = view.user_data(record)
+    return attributes
 
 
 ROUTES = [

@@ -47,21 +47,21 @@ async def retry(call: Call, record: ServerRecord, details: JsonObject, password:
     )
 
 
-async def rebuild_params(call: Call, record: ServerRecord, wish: JsonObject, details: JsonObject) -> dict[str, Json]:
-    """Return the parameters of the operation after checking everything that the server needs. `wish` is the body."""
+async def rebuild_params(call: Call, record: ServerRecord, request: JsonObject, details: JsonObject) -> dict[str, Json]:
+    """Return the parameters of the operation after checking everything that the server needs. `request` is the body."""
     owner = owner_of(call.caller, record)
     spec = json_object((await asked_before(call.engine, record.id))["spec"])
     volumes = [msgspec.convert(one, WantedVolume) for one in as_list(spec.get("volumes"))]
     root = next((one for one in volumes if one.is_root), None)
     if root is None:
-        changed = await _from_image(call, record, as_text(wish["imageRef"]))
+        changed = await _from_image(call, record, as_text(request["imageRef"]))
     else:
-        changed = await _from_volume(call, root, wish)
+        changed = await _from_volume(call, root, request)
     await _check_networks(call, owner, spec)
     await _check_volumes(call, owner, volumes)
     params: dict[str, Json] = {**changed, "details": {**details, **as_object(changed.get("details"))}}
-    if "name" in wish:
-        params["name"] = wish["name"]
+    if "name" in request:
+        params["name"] = request["name"]
     return params
 
 
@@ -74,12 +74,12 @@ async def _from_image(call: Call, record: ServerRecord, image_id: str) -> JsonOb
     return {"image": image.id, "flavor": flavor, "details": about}
 
 
-async def _from_volume(call: Call, root: WantedVolume, wish: JsonObject) -> JsonObject:
+async def _from_volume(call: Call, root: WantedVolume, request: JsonObject) -> JsonObject:
     """Its content is not touched, and the server names no image."""
-    if wish.get("trusted_image_certificates"):
+    if request.get("trusted_image_certificates"):
         raise Refused(400, "Image certificate validation is not supported when booting from volume")
-    if wish["imageRef"] != await _image_of(call, root):
-        text = f"Unable to rebuild with a different image for a volume-backed server: not {wish['imageRef']}"
+    if request["imageRef"] != await _image_of(call, root):
+        text = f"Unable to rebuild with a different image for a volume-backed server: not {request['imageRef']}"
         raise Refused(400, text)
     return {}
 
