@@ -146,11 +146,11 @@ async def host_states(call: Call, records: Sequence[ServerRecord]) -> dict[str, 
     async def body(tx: Tx) -> dict[str, HostState]:
         return await judge_all(tx, down_after)
 
-    found: dict[str, HostState] = {}
+    states: dict[str, HostState] = {}
     for name in {record.cell for record in records if record.cell is not None and record.host}:
         with contextlib.suppress(Unreachable):  # gone since the servers were read
-            found |= await call.db.cell(name).read(body)
-    return found
+            states |= await call.db.cell(name).read(body)
+    return states
 
 
 async def _host_state(call: Call, record: ServerRecord, down_after: float) -> dict[str, HostState]:

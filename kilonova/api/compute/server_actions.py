@@ -67,8 +67,8 @@ async def console_output(call: Call) -> Response:
     return answer({"output": _last_lines(msgspec.json.decode(text, type=str), call.body["os-getConsoleOutput"])})
 
 
-def _last_lines(text: str, wish: dict[str, int | str | None] | None) -> str:
-    length = (wish or {}).get("length")
+def _last_lines(text: str, request: dict[str, int | str | None] | None) -> str:
+    length = (request or {}).get("length")
     if length is None or int(length) == -1:
         return text
     lines = text.splitlines()

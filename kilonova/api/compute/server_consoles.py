@@ -97,8 +97,8 @@ async def show_token(call: Call) -> Response:
         ticket, _ = await redeem_console(call.engine, call.path["token"])
     except Refused:
         raise Refused(404, "Token not found") from None
-    shown = {"instance_uuid": ticket.server, "host": ticket.host, "port": NO_PORT, "internal_access_path": None}
-    return answer({"console": shown})
+    console = {"instance_uuid": ticket.server, "host": ticket.host, "port": NO_PORT, "internal_access_path": None}
+    return answer({"console": console})
 
 
 def _action(key: str, handler: Handler, form: Forms) -> Route:

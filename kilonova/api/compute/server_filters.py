@@ -221,10 +221,10 @@ def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
 
 def _possible(call: Call, statuses: list[str]) -> bool:
     """An unknown status shows nothing, from 2.38 on it is an error."""
-    found = vm_states_of(statuses)
-    if not found and call.at(2, 38):
+    vm_states = vm_states_of(statuses)
+    if not vm_states and call.at(2, 38):
         raise Refused(400, f"Invalid status value: {statuses[-1][:60]}")
-    return bool(found)
+    return bool(vm_states)
 
 
 def _deleted(call: Call, given: dict[str, list[str]], wanted: ServerQuery) -> None:
@@ -260,12 +260,12 @@ def _order(call: Call) -> ServerOrder:
         raise Refused(403, "Only administrators can sort servers by host or node")
     if not keys and directions == ["asc"]:
         keys = ["created_at", "uuid"]
-    found = []
+    sort_keys = []
     for n, key in enumerate(keys):
         direction = directions[n] if n < len(directions) else directions[0] if directions else "desc"
         if key not in ALL_ALIKE:
-            found.append(key_of(key, direction == "desc"))
-    return ServerOrder(found)
+            sort_keys.append(key_of(key, direction == "desc"))
+    return ServerOrder(sort_keys)
 
 
 def key_of(name: str, descending: bool) -> SortKey:

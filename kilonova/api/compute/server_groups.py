@@ -21,8 +21,8 @@ async def list_(call: Call) -> Response:
     if everybody:
         call.require(f"{RULE}index:all_projects")
     query = ListQuery(limit=limit_of(call), offset=int(call.query.get("offset") or 0))
-    found = await call.service.server_groups.list(None if everybody else call.caller.project_id, query)
-    return answer({"server_groups": [_view(call, group) for group in found]})
+    groups = await call.service.server_groups.list(None if everybody else call.caller.project_id, query)
+    return answer({"server_groups": [_view(call, group) for group in groups]})
 
 
 async def show(call: Call) -> Response:
@@ -30,9 +30,9 @@ async def show(call: Call) -> Response:
 
 
 async def create(call: Call) -> Response:
-    wish, caller = call.body["server_group"], call.caller
-    policy = wish["policy"] if call.at(2, 64) else wish["policies"][0]
-    most = wish.get("rules", {}).get("max_server_per_host")
+    request, caller = call.body["server_group"], call.caller
+    policy = request["policy"] if call.at(2, 64) else request["policies"][0]
+    most = request.get("rules", {}).get("max_server_per_host")
     if most is not None and policy != ANTI_AFFINITY:
         raise Refused(400, f"Only {ANTI_AFFINITY} policy supports rules, not {policy}.")
     quotas = call.service.quotas
@@ -40,7 +40,7 @@ async def create(call: Call) -> Response:
     group = await call.service.server_groups.create(
         project_id=caller.project_id,
         user_id=caller.user_id,
-        name=wish["name"],
+        name=request["name"],
         policy=policy,
         max_server_per_host=None if most is None else int(most),
         most=(limits[0], limits[1]),
@@ -65,13 +65,13 @@ async def _find(call: Call, rule: str) -> ServerGroup:
 
 
 def _view(call: Call, group: ServerGroup) -> dict[str, Content]:
-    shown: dict[str, Content] = {"id": group.id, "name": group.name, "members": list(group.members)}
+    attributes: dict[str, Content] = {"id": group.id, "name": group.name, "members": list(group.members)}
     if call.at(2, 13):
-        shown |= {"project_id": group.project_id, "user_id": group.user_id}
+        attributes |= {"project_id": group.project_id, "user_id": group.user_id}
     if call.at(2, 64):
         most = group.max_server_per_host
-        return shown | {"policy": group.policy, "rules": {} if most is None else {"max_server_per_host": most}}
-    return shown | {"policies": [group.policy], "metadata": {}}
+        return attributes | {"policy": group.policy, "rules": {} if most is None else {"max_server_per_host": most}}
+    return attributes | {"policies": [group.policy], "metadata": {}}
 
 
 PATH = "/os-server-groups"

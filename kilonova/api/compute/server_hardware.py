@@ -19,18 +19,18 @@ RULE = "compute:server:topology:"
 
 async def show(call: Call) -> Response:
     record = await server_of(call)
-    wish = record.flavor.wish
-    if wish is None or not wish.cells:
+    request = record.flavor.wish
+    if request is None or not request.cells:
         return answer({"nodes": [], "pagesize_kb": None})
     claim = await _claim(call, record)
     hosts_too = call.allows(f"{RULE}host:index", project_id=record.project_id)
-    given = claim.cells if claim is not None else [None] * len(wish.cells)
-    nodes = [_node(wish, cell, got, hosts_too) for cell, got in zip(wish.cells, given, strict=True)]
-    return answer({"nodes": nodes, "pagesize_kb": _page_kb(wish, claim)})
+    given = claim.cells if claim is not None else [None] * len(request.cells)
+    nodes = [_node(request, cell, got, hosts_too) for cell, got in zip(request.cells, given, strict=True)]
+    return answer({"nodes": nodes, "pagesize_kb": _page_kb(request, claim)})
 
 
-def _node(wish: HardwareRequest, cell: GuestCell, got: CellClaim | None, hosts_too: bool) -> dict[str, Content]:
-    threads = wish.topology.threads if wish.topology is not None else 1
+def _node(request: HardwareRequest, cell: GuestCell, got: CellClaim | None, hosts_too: bool) -> dict[str, Content]:
+    threads = request.topology.threads if request.topology is not None else 1
     pairs = [list(cell.cpus[at : at + threads]) for at in range(0, len(cell.cpus), threads)] if threads > 1 else []
     node: dict[str, Content] = {"memory_mb": cell.memory_mb, "vcpu_set": list(cell.cpus), "siblings": pairs}
     if hosts_too:
@@ -39,11 +39,11 @@ def _node(wish: HardwareRequest, cell: GuestCell, got: CellClaim | None, hosts_t
     return node
 
 
-def _page_kb(wish: HardwareRequest, claim: HostClaim | None) -> int | None:
+def _page_kb(request: HardwareRequest, claim: HostClaim | None) -> int | None:
     """Return the page size if one was requested. Without a request the guest does not know of it."""
-    if wish.rules.page_size.isdigit():
-        return int(wish.rules.page_size)
-    return claim.cells[0].page_kb if claim is not None and wish.rules.page_size else None
+    if request.rules.page_size.isdigit():
+        return int(request.rules.page_size)
+    return claim.cells[0].page_kb if claim is not None and request.rules.page_size else None
 
 
 async def _claim(call: Call, record: ServerRecord) -> HostClaim | None:

@@ -74,15 +74,15 @@ def brief(call: Call, record: ServerRecord) -> dict[str, Content]:
 
 
 def addresses(record: ServerRecord, *, whole: bool) -> dict[str, list[dict[str, Content]]]:
-    found: dict[str, list[dict[str, Content]]] = {}
+    networks: dict[str, list[dict[str, Content]]] = {}
     for vif in record.vifs:
-        shown = found.setdefault(vif.network_name, [])
+        entries = networks.setdefault(vif.network_name, [])
         for address in vif.addresses:
             one: dict[str, Content] = {"version": address.version, "addr": address.address}
             if whole:
                 one |= {"OS-EXT-IPS:type": address.kind, "OS-EXT-IPS-MAC:mac_addr": vif.mac}
-            shown.append(one)
-    return found
+            entries.append(one)
+    return networks
 
 
 async def groups_of(call: Call, record: ServerRecord) -> list[str]:
@@ -114,14 +114,14 @@ class ServerView:
         """Return the server as in show and detail."""
         if record.is_partial:
             return self.partial(record)
-        shown = self.core(record, whole=True)
-        shown |= self._states(record)
-        shown |= self._rest(record)
-        return shown
+        attributes = self.core(record, whole=True)
+        attributes |= self._states(record)
+        attributes |= self._rest(record)
+        return attributes
 
     def partial(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Content]:
         """Return a server whose cell does not answer. `whole`: include the attributes of its create request."""
-        shown: dict[str, Content] = {
+        attributes: dict[str, Content] = {
             "id": record.id,
             "status": UNKNOWN,
             "tenant_id": record.project_id,
@@ -129,23 +129,23 @@ class ServerView:
             "links": links(self.call, record),
         }
         if not whole:
-            return shown
+            return attributes
         zone = record.details.availability_zone or record.details.pinned_zone
-        shown |= {
+        attributes |= {
             "user_id": record.user_id,
             "image": self._image(record),
             "flavor": self._flavor(record),
             "OS-EXT-AZ:availability_zone": zone or UNKNOWN,
             "OS-EXT-STS:power_state": record.power_state,
         }
-        return shown | ({"server_groups": self.groups} if self.call.at(2, 71) else {})
+        return attributes | ({"server_groups": self.groups} if self.call.at(2, 71) else {})
 
     def core(self, record: ServerRecord, *, whole: bool = False) -> dict[str, Content]:
         """Return the attributes that update and rebuild show too. Before 2.75 they show no others, and less of the
         addresses."""
         call, details = self.call, record.details
         status = status_of("deleted" if record.deleted else record.vm_state, record.task_state)
-        shown: dict[str, Content] = {
+        attributes: dict[str, Content] = {
             "id": record.id,
             "name": record.name,
             "status": status,
@@ -164,14 +164,14 @@ class ServerView:
             "OS-DCF:diskConfig": details.disk_config,
         }
         if status in WITH_PROGRESS:
-            shown["progress"] = 0
+            attributes["progress"] = 0
         if status in WITH_FAULT and record.fault is not None:
-            shown["fault"] = self._fault(record)
+            attributes["fault"] = self._fault(record)
         for name, value in self.by_version:
-            shown[name] = value(details)
+            attributes[name] = value(details)
         if self.groups is not None and call.at(2, 71):
-            shown["server_groups"] = self.groups
-        return shown
+            attributes["server_groups"] = self.groups
+        return attributes
 
     def _states(self, record: ServerRecord) -> dict[str, Content]:
         return {
@@ -185,21 +185,21 @@ class ServerView:
 
     def _rest(self, record: ServerRecord) -> dict[str, Content]:
         details = record.details
-        shown: dict[str, Content] = {
+        attributes: dict[str, Content] = {
             "config_drive": "True" if details.config_drive else "",
             "key_name": details.key_name,
             "os-extended-volumes:volumes_attached": self._volumes(record),
         }
         groups = dict.fromkeys(name for vif in record.vifs for name in vif.security_groups)
         if groups or (record.vm_state == "building" and details.security_groups):
-            shown["security_groups"] = [{"name": name} for name in (groups or details.security_groups)]
+            attributes["security_groups"] = [{"name": name} for name in (groups or details.security_groups)]
         if self.shows_attributes:
-            shown |= self._attributes(record)
+            attributes |= self._attributes(record)
         if self.shows_host_status or self.shows_unknown_host:
             status = host_status(record, self.hosts)
             if self.shows_host_status or status == "UNKNOWN":
-                shown["host_status"] = status
-        return shown
+                attributes["host_status"] = status
+        return attributes
 
     def _volumes(self, record: ServerRecord) -> list[dict[str, Content]]:
         if not self.call.at(2, 3):
@@ -208,13 +208,13 @@ class ServerView:
 
     def _attributes(self, record: ServerRecord) -> dict[str, Content]:
         details = record.details
-        shown: dict[str, Content] = {
+        attributes: dict[str, Content] = {
             f"{ATTRIBUTES}host": record.host,
             f"{ATTRIBUTES}hypervisor_hostname": record.host,
             f"{ATTRIBUTES}instance_name": f"instance-{record.id[:8]}",
         }
         if self.call.at(2, 3):
-            shown |= {
+            attributes |= {
                 f"{ATTRIBUTES}reservation_id": details.reservation_id,
                 f"{ATTRIBUTES}launch_index": details.launch_index,
                 f"{ATTRIBUTES}hostname": details.hostname,
@@ -223,7 +223,7 @@ class ServerView:
                 f"{ATTRIBUTES}root_device_name": details.root_device_name,
                 f"{ATTRIBUTES}user_data": self.user_data(record),
             }
-        return shown
+        return attributes
 
     def user_data(self, record: ServerRecord) -> str | None:
         """None also when it was sealed with a key that is lost."""
@@ -237,17 +237,17 @@ class ServerView:
         if not record.image_ref:
             return ""  # booted from a volume
         href = f"{self.call.service.public_url}/compute/images/{record.image_ref}"
-        shown: dict[str, Content] = {"id": record.image_ref, "links": [{"rel": "bookmark", "href": href}]}
+        attributes: dict[str, Content] = {"id": record.image_ref, "links": [{"rel": "bookmark", "href": href}]}
         if self.call.at(2, 98):
-            shown["properties"] = record.details.image_properties
-        return shown
+            attributes["properties"] = record.details.image_properties
+        return attributes
 
     def _flavor(self, record: ServerRecord) -> dict[str, Content]:
         flavor = record.flavor
         if not self.call.at(2, 47):
             href = f"{self.call.service.public_url}/compute/flavors/{flavor.id}"
             return {"id": flavor.id, "links": [{"rel": "bookmark", "href": href}]}
-        shown: dict[str, Content] = {
+        attributes: dict[str, Content] = {
             "vcpus": flavor.vcpus,
             "ram": flavor.memory_mb,
             "disk": flavor.disk_gb,
@@ -256,18 +256,18 @@ class ServerView:
             "original_name": flavor.name,
         }
         if self.shows_extra_specs:
-            shown["extra_specs"] = flavor.extra_specs
-        return shown
+            attributes["extra_specs"] = flavor.extra_specs
+        return attributes
 
     def _fault(self, record: ServerRecord) -> dict[str, Content]:
         fault = record.fault
         assert fault is not None
-        shown = {"code": fault["code"], "created": seconds(fault["created_at"]), "message": fault["message"]}
+        attributes = {"code": fault["code"], "created": seconds(fault["created_at"]), "message": fault["message"]}
         if fault["would_fit"] and self.shows_would_fit:
-            shown["message"] = f"{fault['message']} {fault['would_fit']}"
+            attributes["message"] = f"{fault['message']} {fault['would_fit']}"
         if fault["details"] and (self.is_admin or fault["code"] != 500):
-            shown["details"] = fault["details"]
-        return shown
+            attributes["details"] = fault["details"]
+        return attributes
 
 
 def zone_of(record: ServerRecord) -> str:

@@ -47,23 +47,23 @@ SHOW = none_since(2, 75)
 
 
 async def list_(call: Call) -> Response:
-    found, limit = await _page(call, f"{RULE}index:get_all_tenants")
-    return _answer(call, "/servers", [brief(call, record) for record in found], limit)
+    records, limit = await _page(call, f"{RULE}index:get_all_tenants")
+    return _answer(call, "/servers", [brief(call, record) for record in records], limit)
 
 
 async def detail(call: Call) -> Response:
-    found, limit = await _page(call, f"{RULE}detail:get_all_tenants")
-    await look_at_ports(call, found)
-    await find_zones(call, found)
-    view = ServerView(call, await _hosts(call, found))
-    return _answer(call, "/servers/detail", [view.whole(record) for record in found], limit)
+    records, limit = await _page(call, f"{RULE}detail:get_all_tenants")
+    await look_at_ports(call, records)
+    await find_zones(call, records)
+    view = ServerView(call, await _hosts(call, records))
+    return _answer(call, "/servers/detail", [view.whole(record) for record in records], limit)
 
 
 async def _page(call: Call, all_tenants_rule: str) -> tuple[list[ServerRecord], int]:
-    asked = await server_filters.asked(call, all_tenants_rule)
-    if asked is None:
+    query = await server_filters.asked(call, all_tenants_rule)
+    if query is None:
         return [], 1
-    wanted, order, paging = asked
+    wanted, order, paging = query
     if server_filters.by_address(call):
         wanted.refresh = partial(look_at_ports, call)
     elif server_filters.by_zone(call):
@@ -71,8 +71,8 @@ async def _page(call: Call, all_tenants_rule: str) -> tuple[list[ServerRecord], 
     return await page(call.db, wanted, order, paging), paging.limit
 
 
-def _answer(call: Call, path: str, shown: list[dict[str, Content]], limit: int) -> Response:
-    return answer(list_body(call, path, "servers", shown, limit))
+def _answer(call: Call, path: str, views: list[dict[str, Content]], limit: int) -> Response:
+    return answer(list_body(call, path, "servers", views, limit))
 
 
 async def show(call: Call) -> Response:
@@ -96,23 +96,23 @@ async def _hosts(call: Call, records: list[ServerRecord]) -> Any:
 
 async def update(call: Call) -> Response:
     record = await placed(call, await server_of(call), "update")
-    wish = call.body["server"]
-    if "pinned_availability_zone" in wish:
+    request = call.body["server"]
+    if "pinned_availability_zone" in request:
         await find_zones(call, [record])
-    columns = {"name": wish["name"]} if "name" in wish else {}
+    columns = {"name": request["name"]} if "name" in request else {}
 
     def edit(details: Details) -> None:
-        if "OS-DCF:diskConfig" in wish:
-            details.disk_config = wish["OS-DCF:diskConfig"]
+        if "OS-DCF:diskConfig" in request:
+            details.disk_config = request["OS-DCF:diskConfig"]
         for key, name in (("accessIPv4", "access_ip_v4"), ("accessIPv6", "access_ip_v6")):
-            if key in wish:
-                setattr(details, name, plain_address(wish[key]))
-        if "description" in wish:
-            details.description = wish["description"]
-        if "hostname" in wish:
-            details.hostname = wish["hostname"]
-        if "pinned_availability_zone" in wish:
-            _pin(record, details, wish["pinned_availability_zone"])
+            if key in request:
+                setattr(details, name, plain_address(request[key]))
+        if "description" in request:
+            details.description = request["description"]
+        if "hostname" in request:
+            details.hostname = request["hostname"]
+        if "pinned_availability_zone" in request:
+            _pin(record, details, request["pinned_availability_zone"])
 
     changed = await change_details(call, record, edit, **columns)
     await look_at_ports(call, [changed])
