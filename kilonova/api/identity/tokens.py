@@ -156,18 +156,18 @@ def _shown(call: Call, issued: Issued) -> Content:
 async def show_catalog(call: Call) -> Response:
     if call.caller.project is None:
         raise Refused(403, "The catalog needs a project-scoped token.")
-    shown = catalog(call.service.identity.snapshot, call.service.public_url, call.caller.project_id)
-    return answer({"catalog": shown, "links": {"self": call.url("/auth/catalog")}})
+    services = catalog(call.service.identity.snapshot, call.service.public_url, call.caller.project_id)
+    return answer({"catalog": services, "links": {"self": call.url("/auth/catalog")}})
 
 
 async def list_projects(call: Call) -> Response:
-    found = await call.service.identity.assignments.projects_of(call.caller.user_id)
-    return answer(collection(call, "projects", [member(call, "projects", project) for project in found]))
+    projects = await call.service.identity.assignments.projects_of(call.caller.user_id)
+    return answer(collection(call, "projects", [member(call, "projects", project) for project in projects]))
 
 
 async def list_domains(call: Call) -> Response:
-    found = await call.service.identity.assignments.domains_of(call.caller.user_id)
-    return answer(collection(call, "domains", [member(call, "domains", domain) for domain in found]))
+    domains = await call.service.identity.assignments.domains_of(call.caller.user_id)
+    return answer(collection(call, "domains", [member(call, "domains", domain) for domain in domains]))
 
 
 async def show_system(call: Call) -> Response:
