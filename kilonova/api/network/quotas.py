@@ -23,9 +23,13 @@ def _project(call: Call) -> str:
 async def list_(call: Call) -> Response:
     """List the projects whose limits an administrator has set."""
     call.require(project_id="")
-    by_project = await call.service.networks.quotas.all()
+    project_limits = await call.service.networks.quotas.all()
     return answer(
-        {"quotas": [{**limits, "project_id": project, "tenant_id": project} for project, limits in by_project.items()]}
+        {
+            "quotas": [
+                {**limits, "project_id": project, "tenant_id": project} for project, limits in project_limits.items()
+            ]
+        }
     )
 
 
