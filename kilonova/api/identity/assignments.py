@@ -23,23 +23,23 @@ async def list_(call: Call) -> Response:
     identity, own = call.service.identity, own_domain(call)
     require(call, "list_role_assignments", PolicyTarget(domain_id=own))
     await identity.look()
-    found = await identity.assignments.list(_wanted(call))
+    grants = await identity.assignments.list(_wanted(call))
     with_names = is_true(call.query.get("include_names"))
     names: Names = {}
     if with_names or own is not None:
-        ids = [each for grant in found for each in (grant.actor_id, grant.role_id, grant.target.id)]
+        ids = [each for grant in grants for each in (grant.actor_id, grant.role_id, grant.target.id)]
         names = await names_of(identity.records, ids)
     if own is not None:
-        found = [grant for grant in found if _home(grant, names) == own]
-    shown = [_shown(call, grant, names if with_names else {}) for grant in found]
-    return answer(collection(call, "role_assignments", shown))
+        grants = [grant for grant in grants if _home(grant, names) == own]
+    views = [_shown(call, grant, names if with_names else {}) for grant in grants]
+    return answer(collection(call, "role_assignments", views))
 
 
 def _wanted(call: Call) -> AssignmentFilter:
     query = call.query
-    asked = [name for name in ("scope.project.id", "scope.domain.id", "scope.system") if query.get(name)]
-    if len(asked) > 1:
-        raise Refused(400, f"Use {asked[0]} or {asked[1]}, not both.")
+    scopes = [name for name in ("scope.project.id", "scope.domain.id", "scope.system") if query.get(name)]
+    if len(scopes) > 1:
+        raise Refused(400, f"Use {scopes[0]} or {scopes[1]}, not both.")
     if query.get("user.id") and query.get("group.id"):
         raise Refused(400, "Use user.id or group.id, not both.")
     effective = is_true(query.get("effective"))
@@ -48,9 +48,9 @@ def _wanted(call: Call) -> AssignmentFilter:
     target = Scope()
     if query.get("scope.system"):
         target = THE_SYSTEM
-    elif asked:
-        kind = PROJECT if asked[0] == "scope.project.id" else DOMAIN
-        target = Scope(kind, query[asked[0]])
+    elif scopes:
+        kind = PROJECT if scopes[0] == "scope.project.id" else DOMAIN
+        target = Scope(kind, query[scopes[0]])
     return AssignmentFilter(
         user_id=query.get("user.id", ""),
         group_id=query.get("group.id", ""),
@@ -62,30 +62,30 @@ def _wanted(call: Call) -> AssignmentFilter:
 
 def _home(grant: Grant, names: Names) -> str:
     """The domain that the target is or is in."""
-    place = names.get(grant.target.id)
-    return "" if place is None else place.domain_id or place.id
+    target = names.get(grant.target.id)
+    return "" if target is None else target.domain_id or target.id
 
 
 def _shown(call: Call, grant: Grant, names: Names) -> JsonObject:
     kind, target = grant.target.kind, grant.target.id
-    shown: JsonObject = {
+    view: JsonObject = {
         "role": _named(grant.role_id, names),
         grant.actor: _named(grant.actor_id, names),
         "scope": {"system": {"all": True}} if kind == SYSTEM else {kind: _named(target, names)},
     }
-    place = "/system" if kind == SYSTEM else f"/{kind}s/{target}"
+    path = "/system" if kind == SYSTEM else f"/{kind}s/{target}"
     through = f"groups/{grant.group_id}" if grant.group_id else f"{grant.actor}s/{grant.actor_id}"
-    links = {"assignment": call.url(f"{place}/{through}/roles/{grant.prior_id or grant.role_id}")}
+    links = {"assignment": call.url(f"{path}/{through}/roles/{grant.prior_id or grant.role_id}")}
     if grant.actor == BY_USER and grant.group_id:
         links["membership"] = call.url(f"/groups/{grant.group_id}/users/{grant.actor_id}")
     if grant.prior_id:
         links["prior_role"] = call.url(f"/roles/{grant.prior_id}/implies/{grant.role_id}")
-    return {**shown, "links": links}
+    return {**view, "links": links}
 
 
 def _named(record_id: str, names: Names) -> JsonObject:
     named = names.get(record_id)
     if named is None:
         return {"id": record_id}
-    shown: JsonObject = {"id": record_id, "name": named.name}
-    return {**shown, "domain": {"id": named.domain_id, "name": named.domain_name}} if named.domain_id else shown
+    reference: JsonObject = {"id": record_id, "name": named.name}
+    return {**reference, "domain": {"id": named.domain_id, "name": named.domain_name}} if named.domain_id else reference

@@ -27,9 +27,9 @@ class CredentialCollection(IdentityCollection):
     async def list_(self, call: Call) -> Response:
         """List credentials; callers who are not administrators see only their own."""
         own = None if may(call, "get_credential") else call.caller.user_id
-        asked = within(filters(call, self.kind), "user_id", own)
-        found = [] if asked is None else await call.service.identity.records.page(self.kind, asked)
-        return answer(collection(call, self.words, [self.view(call, record) for record in found]))
+        criteria = within(filters(call, self.kind), "user_id", own)
+        records = [] if criteria is None else await call.service.identity.records.page(self.kind, criteria)
+        return answer(collection(call, self.words, [self.view(call, record) for record in records]))
 
     async def add(self, call: Call) -> Record:
         request = call.body["credential"]
@@ -54,5 +54,5 @@ class PolicyCollection(IdentityCollection):
 
     async def list_(self, call: Call) -> Response:
         require(call, self.reads)
-        found = await call.service.identity.records.page(self.kind, filters(call, self.kind))
-        return answer(collection(call, self.words, [self.view(call, record) for record in found]))
+        records = await call.service.identity.records.page(self.kind, filters(call, self.kind))
+        return answer(collection(call, self.words, [self.view(call, record) for record in records]))

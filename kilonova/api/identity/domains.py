@@ -32,14 +32,14 @@ class DomainCollection(IdentityCollection):
 
     async def look_up(self, call: Call) -> Record | None:
         by: Mapping[str, Any] = {"id": call.path["domain"], "is_domain": 1}
-        found = await call.service.identity.records.page(DOMAIN, by)
-        return found[0] if found else None
+        records = await call.service.identity.records.page(DOMAIN, by)
+        return records[0] if records else None
 
     async def list_(self, call: Call) -> Response:
         own = own_domain(call)
         require(call, "list_domains", PolicyTarget(domain_id=own))
-        asked = {**filters(call, DOMAIN), "is_domain": 1}
-        return await listed(call, DOMAIN, asked if own is None else {**asked, "id": own})
+        criteria = {**filters(call, DOMAIN), "is_domain": 1}
+        return await listed(call, DOMAIN, criteria if own is None else {**criteria, "id": own})
 
     async def add(self, call: Call) -> Record:
         require(call, self.writes)
@@ -47,8 +47,10 @@ class DomainCollection(IdentityCollection):
         given_id = request.pop("explicit_domain_id", "")
         if given_id and not ID.fullmatch(given_id):
             raise Refused(400, "explicit_domain_id must be a UUID: 32 hexadecimal digits.")
-        made = await self.service(call).create({**request, "is_domain": True}, "", given_id=given_id)
-        return {name: value for name, value in made.items() if name in DOMAIN.attributes or name not in DOMAIN.table.c}
+        domain = await self.service(call).create({**request, "is_domain": True}, "", given_id=given_id)
+        return {
+            name: value for name, value in domain.items() if name in DOMAIN.attributes or name not in DOMAIN.table.c
+        }
 
     async def edit(self, call: Call, record: Record) -> Record:
         return await self.service(call).change(DOMAIN, id_of(record), change_of(call, "domain", id_of(record)))

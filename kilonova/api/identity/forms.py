@@ -23,15 +23,15 @@ def name(longest: int) -> Schema:
     return {"type": "string", "minLength": 1, "maxLength": longest, "pattern": r"\S"}
 
 
-def wrapped(word: str, properties: Schema, *required: str, least: int = 0) -> Forms:
-    """`{word: {…}}`."""
+def wrapped(key: str, properties: Schema, *required: str, least: int = 0) -> Forms:
+    """`{key: {…}}`."""
     inner = {"type": "object", "properties": properties, "required": list(required), "minProperties": least}
-    return Forms({"type": "object", "properties": {word: inner}, "required": [word], "additionalProperties": False})
+    return Forms({"type": "object", "properties": {key: inner}, "required": [key], "additionalProperties": False})
 
 
-def both(word: str, properties: Schema, *required: str) -> tuple[Forms, Forms]:
+def both(key: str, properties: Schema, *required: str) -> tuple[Forms, Forms]:
     """Return the forms of a create and of an update. An update requires no attribute, but must change at least one."""
-    return wrapped(word, properties, *required), wrapped(word, properties, least=1)
+    return wrapped(key, properties, *required), wrapped(key, properties, least=1)
 
 
 _PLACE = {"name": name(64), "description": TEXT_OR_NULL, "enabled": FLAG, "tags": TAGS, "options": OPTIONS}

@@ -21,8 +21,8 @@ from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, Scope
 async def list_(call: Call) -> Response:
     grant = _grant(call)
     await _require(call, "list", grant)
-    found = await call.service.identity.assignments.roles_on(grant.actor, grant.actor_id, grant.target)
-    return answer(collection(call, "roles", [member(call, "roles", role) for role in found]))
+    roles = await call.service.identity.assignments.roles_on(grant.actor, grant.actor_id, grant.target)
+    return answer(collection(call, "roles", [member(call, "roles", role) for role in roles]))
 
 
 async def check(call: Call) -> Response:
@@ -65,11 +65,11 @@ async def _require(call: Call, verb: str, grant: Grant) -> None:
     if may(call, rule):  # an administrator: nothing need be looked up
         return
     records = call.service.identity.records
-    place = await records.find(PLACE, grant.target.id)
+    target_record = await records.find(PLACE, grant.target.id)
     actor = await records.find(ACTORS[grant.actor], grant.actor_id)
     role = await records.find(ROLE, grant.role_id) if grant.role_id else None
     target = PolicyTarget(
-        domain_id=None if place is None else as_text(place["domain_id"]) or id_of(place),
+        domain_id=None if target_record is None else as_text(target_record["domain_id"]) or id_of(target_record),
         actor_domain_id=None if actor is None else as_text(actor["domain_id"]),
         role=None if role is None or role["domain_id"] else as_text(role["name"]),
     )
@@ -77,11 +77,11 @@ async def _require(call: Call, verb: str, grant: Grant) -> None:
 
 
 def routes() -> Iterator[Route]:
-    places = ("/projects/{project}", "/domains/{domain}", "/system")
+    prefixes = ("/projects/{project}", "/domains/{domain}", "/system")
     one: dict[str, Handler] = {"GET": check, "HEAD": check, "PUT": give, "DELETE": take}
-    for place in places:
+    for prefix in prefixes:
         for actors in ("/users/{user}", "/groups/{group}"):
-            path = f"{place}{actors}/roles"
+            path = f"{prefix}{actors}/roles"
             yield Route(method="GET", path=path, handler=list_, rule=ANY_TOKEN)
             for method, handler in one.items():
                 yield Route(method=method, path=f"{path}/{{role}}", handler=handler, rule=ANY_TOKEN)

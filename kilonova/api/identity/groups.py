@@ -45,8 +45,8 @@ GROUPS = GroupCollection()
 
 async def list_users(call: Call) -> Response:
     group = await GROUPS.find(call)
-    found = only_own(call, await call.service.identity.groups.users_in(id_of(group)))
-    return answer(collection(call, "users", [view.user(call, user) for user in found]))
+    users = only_own(call, await call.service.identity.groups.users_in(id_of(group)))
+    return answer(collection(call, "users", [view.user(call, user) for user in users]))
 
 
 async def add_user(call: Call) -> Response:
@@ -75,7 +75,7 @@ async def _both(call: Call, rule: str) -> tuple[str, str]:
     group = await GROUPS.look_up(call)
     homes = [None if record is None else as_text(record["domain_id"]) for record in (group, user)]
     require(call, rule, PolicyTarget(domain_id=homes[0], actor_domain_id=homes[1]))
-    for word, record in (("group", group), ("user", user)):
+    for noun, record in (("group", group), ("user", user)):
         if record is None:
-            raise missing(word, call.path[word])
+            raise missing(noun, call.path[noun])
     return call.path["group"], user_id

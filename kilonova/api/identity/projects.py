@@ -42,19 +42,19 @@ class ProjectCollection(IdentityCollection):
     async def list_(self, call: Call) -> Response:
         own = own_domain(call)
         require(call, "list_projects", PolicyTarget(domain_id=own))
-        asked = within({"is_domain": 0, **filters(call, PROJECT)}, "domain_id", own)
+        criteria = within({"is_domain": 0, **filters(call, PROJECT)}, "domain_id", own)
         names = ("tags", "tags-any", "not-tags", "not-tags-any")
         tags = {name: set(call.query[name].split(",")) for name in names if name in call.query}
         fits = (lambda project: _fits(set(texts(project["tags"])), tags)) if tags else None
-        return await listed(call, PROJECT, asked, fits=fits)
+        return await listed(call, PROJECT, criteria, fits=fits)
 
     async def add(self, call: Call) -> Record:
-        wish: JsonObject = call.body["project"]
-        home = as_text(wish.get("domain_id")) or (
-            "" if wish.get("is_domain") or wish.get("parent_id") else home_of(call)
+        request: JsonObject = call.body["project"]
+        home = as_text(request.get("domain_id")) or (
+            "" if request.get("is_domain") or request.get("parent_id") else home_of(call)
         )
-        await _require_create(call, wish, home)
-        return await self.service(call).create(wish, home)
+        await _require_create(call, request, home)
+        return await self.service(call).create(request, home)
 
     async def edit(self, call: Call, record: Record) -> Record:
         return await self.service(call).change(PROJECT, id_of(record), change_of(call, "project", id_of(record)))
@@ -66,14 +66,14 @@ class ProjectCollection(IdentityCollection):
 PROJECTS = ProjectCollection()
 
 
-def _fits(tags: set[str], asked: dict[str, set[str]]) -> bool:
+def _fits(tags: set[str], requested: dict[str, set[str]]) -> bool:
     tests: dict[str, Callable[[set[str]], bool]] = {
         "tags": lambda wanted: wanted <= tags,
         "tags-any": lambda wanted: bool(wanted & tags),
         "not-tags": lambda wanted: not wanted <= tags,
         "not-tags-any": lambda wanted: not wanted & tags,
     }
-    return all(tests[name](wanted) for name, wanted in asked.items())
+    return all(tests[name](wanted) for name, wanted in requested.items())
 
 
 async def list_of_user(call: Call) -> Response:
@@ -83,17 +83,17 @@ async def list_of_user(call: Call) -> Response:
     require(call, "list_user_projects", PolicyTarget(domain_id=home, user_id=user_id))
     if user is None:
         raise missing("user", user_id)
-    found = await call.service.identity.assignments.projects_of(user_id)
-    return answer(collection(call, "projects", [member(call, "projects", project) for project in found]))
+    projects = await call.service.identity.assignments.projects_of(user_id)
+    return answer(collection(call, "projects", [member(call, "projects", project) for project in projects]))
 
 
-async def _require_create(call: Call, wish: JsonObject, home: str) -> None:
+async def _require_create(call: Call, request: JsonObject, home: str) -> None:
     """A domain's manager makes projects in it, and no domains."""
-    if not home and wish.get("parent_id") and not may(call, "manage_domains"):
-        parent = await call.service.identity.records.find(PROJECT, as_text(wish["parent_id"]))
+    if not home and request.get("parent_id") and not may(call, "manage_domains"):
+        parent = await call.service.identity.records.find(PROJECT, as_text(request["parent_id"]))
         home = "" if parent is None else as_text(parent["domain_id"]) or id_of(parent)
     require(
-        call, "manage_domains" if wish.get("is_domain") else "manage_projects", PolicyTarget(domain_id=home or None)
+        call, "manage_domains" if request.get("is_domain") else "manage_projects", PolicyTarget(domain_id=home or None)
     )
 
 

@@ -33,8 +33,8 @@ class CatalogCollection(IdentityCollection):
 
     async def list_(self, call: Call) -> Response:
         require(call, self.reads)
-        found = await self.service(call).list(filters(call, self.kind), call.service.public_url)
-        return answer(collection(call, self.words, [self.view(call, record) for record in found]))
+        records = await self.service(call).list(filters(call, self.kind), call.service.public_url)
+        return answer(collection(call, self.words, [self.view(call, record) for record in records]))
 
 
 class ServiceCollection(CatalogCollection):

@@ -36,9 +36,9 @@ class RoleCollection(IdentityCollection):
 
 async def list_inferences(call: Call) -> Response:
     require(call, "get_implied_roles")
-    found = await call.service.identity.roles.inferences()
-    shown = [{"prior_role": _short(call, prior), "implies": _shorts(call, implied)} for prior, implied in found]
-    return answer({"role_inferences": shown, "links": {"self": call.url("/role_inferences")}})
+    inferences = await call.service.identity.roles.inferences()
+    views = [{"prior_role": _short(call, prior), "implies": _shorts(call, implied)} for prior, implied in inferences]
+    return answer({"role_inferences": views, "links": {"self": call.url("/role_inferences")}})
 
 
 async def list_implied(call: Call) -> Response:
@@ -75,15 +75,15 @@ async def _inference(call: Call, status: int) -> Response:
     ((prior, implied),) = await call.service.identity.roles.inferences(call.path["role"])
     for role in implied:
         if role["id"] == call.path["implied"]:
-            shown = {"prior_role": _short(call, prior), "implies": _short(call, role)}
+            view = {"prior_role": _short(call, prior), "implies": _short(call, role)}
             address = call.url(f"/roles/{prior['id']}/implies/{role['id']}")
-            return answer({"role_inference": shown, "links": {"self": address}}, status)
+            return answer({"role_inference": view, "links": {"self": address}}, status)
     raise Refused(404, f"{prior['name']} does not imply {call.path['implied'][:255]}.")
 
 
 def _short(call: Call, role: Record) -> JsonObject:
-    shown = member(call, "roles", role)
-    return {name: shown[name] for name in ("id", "name", "links")}
+    view = member(call, "roles", role)
+    return {name: view[name] for name in ("id", "name", "links")}
 
 
 def _shorts(call: Call, roles: list[Record]) -> list[JsonObject]:

@@ -53,8 +53,8 @@ def name_of(rule: str, method: str, path: str) -> str:
     if rule in ("manage_members", "get_members"):
         return _MEMBERS.get(method, "check_user_in_group" if is_one else "list_users_in_group")
     if rule == "get_implied_roles":
-        shown = "get_implied_role" if is_one else "list_implied_roles"
-        return "list_role_inference_rules" if "inferences" in path else shown
+        name = "get_implied_role" if is_one else "list_implied_roles"
+        return "list_role_inference_rules" if "inferences" in path else name
     if rule == "manage_roles" and "/implies/" in path:
         return f"{_WRITES[method]}_implied_role"
     if rule in ("list_catalog", "list_regions"):

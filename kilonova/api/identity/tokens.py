@@ -66,7 +66,7 @@ def _login(auth: _Auth, address: str) -> Login:
     for method in methods:
         if method not in identity:
             raise Refused(400, f"Authentication method {method}: its section of the body is missing.")
-    scope, place = _scope(auth.get("scope"))
+    scope, target = _scope(auth.get("scope"))
     user = identity["password"]["user"] if "password" in methods else None
     token = identity["token"]["id"] if "token" in methods else ""
     if "token" in methods and not token:
@@ -76,7 +76,7 @@ def _login(auth: _Auth, address: str) -> Login:
         password="" if user is None else user["password"],
         token=token,
         scope=scope,
-        place=place,
+        place=target,
         address=address,
     )
 
@@ -120,7 +120,7 @@ async def _subject(call: Call, rule: str) -> Issued:
 
 def _shown(call: Call, issued: Issued) -> Content:
     claims, standing = issued.claims, issued.standing
-    user, place = standing.user, standing.place
+    user, target = standing.user, standing.place
     token: dict[str, Content] = {
         "methods": claims.methods,
         "user": {
@@ -139,11 +139,11 @@ def _shown(call: Call, issued: Issued) -> Content:
     token["roles"] = [{"id": role.id, "name": role.name} for role in standing.roles]
     if kind == SYSTEM:
         token["system"] = {"all": True}
-    elif place is not None and kind == DOMAIN:
-        token["domain"] = {"id": place.id, "name": place.name}
-    elif place is not None:
-        domain = {"id": place.domain_id, "name": place.domain_name}
-        token |= {"project": {"id": place.id, "name": place.name, "domain": domain}, "is_domain": False}
+    elif target is not None and kind == DOMAIN:
+        token["domain"] = {"id": target.id, "name": target.name}
+    elif target is not None:
+        domain = {"id": target.domain_id, "name": target.domain_name}
+        token |= {"project": {"id": target.id, "name": target.name, "domain": domain}, "is_domain": False}
     if "nocatalog" not in call.query:
         project_id = claims.scope.id if kind == PROJECT else ""
         token["catalog"] = catalog(call.service.identity.snapshot, call.service.public_url, project_id)
@@ -156,18 +156,18 @@ def _shown(call: Call, issued: Issued) -> Content:
 async def show_catalog(call: Call) -> Response:
     if call.caller.project is None:
         raise Refused(403, "The catalog needs a project-scoped token.")
-    shown = catalog(call.service.identity.snapshot, call.service.public_url, call.caller.project_id)
-    return answer({"catalog": shown, "links": {"self": call.url("/auth/catalog")}})
+    services = catalog(call.service.identity.snapshot, call.service.public_url, call.caller.project_id)
+    return answer({"catalog": services, "links": {"self": call.url("/auth/catalog")}})
 
 
 async def list_projects(call: Call) -> Response:
-    found = await call.service.identity.assignments.projects_of(call.caller.user_id)
-    return answer(collection(call, "projects", [member(call, "projects", project) for project in found]))
+    projects = await call.service.identity.assignments.projects_of(call.caller.user_id)
+    return answer(collection(call, "projects", [member(call, "projects", project) for project in projects]))
 
 
 async def list_domains(call: Call) -> Response:
-    found = await call.service.identity.assignments.domains_of(call.caller.user_id)
-    return answer(collection(call, "domains", [member(call, "domains", domain) for domain in found]))
+    domains = await call.service.identity.assignments.domains_of(call.caller.user_id)
+    return answer(collection(call, "domains", [member(call, "domains", domain) for domain in domains]))
 
 
 async def show_system(call: Call) -> Response:

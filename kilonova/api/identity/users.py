@@ -47,9 +47,9 @@ USERS = UserCollection()
 
 async def change_password(call: Call) -> Response:
     """Change a password. The old password is the proof, so no token is needed."""
-    wish = call.body["user"]
+    request = call.body["user"]
     users = call.service.identity.users
-    passwords = wish["original_password"], wish["password"]
+    passwords = request["original_password"], request["password"]
     await users.change_own_password(call.path["user"], *passwords, address=call.client_group)
     return nothing()
 

@@ -22,28 +22,28 @@ UNSET = {"domain_id", "parent_id"}  # '' in the database, null on the wire
 
 
 def member(call: Call, words: str, record: Record) -> Record:
-    shown = {name: value or None if name in UNSET else value for name, value in record.items()}
-    shown["links"] = {"self": call.url(f"/{words}/{record['id']}")}
-    return shown
+    view = {name: value or None if name in UNSET else value for name, value in record.items()}
+    view["links"] = {"self": call.url(f"/{words}/{record['id']}")}
+    return view
 
 
 def user(call: Call, record: Record) -> Record:
-    shown = member(call, "users", record)
+    view = member(call, "users", record)
     for name in ("default_project_id", "description"):
-        if shown[name] is None:
-            del shown[name]
-    return {**shown, "password_expires_at": None}
+        if view[name] is None:
+            del view[name]
+    return {**view, "password_expires_at": None}
 
 
 def endpoint(call: Call, record: Record) -> Record:
     return {**member(call, "endpoints", record), "region": record["region_id"]}
 
 
-def collection(call: Call, words: str, shown: Sequence[JsonObject], following: str | None = None) -> JsonObject:
+def collection(call: Call, words: str, views: Sequence[JsonObject], following: str | None = None) -> JsonObject:
     """`following` is the address of the next page."""
     query = call.request.url.query
     address = call.url(call.request.scope["service_path"]) + (f"?{query}" if query else "")
-    return {words: shown, "links": {"next": following, "self": address, "previous": None}}
+    return {words: views, "links": {"next": following, "self": address, "previous": None}}
 
 
 async def listed(
@@ -61,11 +61,11 @@ async def listed(
     records = await call.service.identity.records.page(kind, by, page) if by is not None else []
     if fits is not None:
         records = [record for record in records if fits(record)]
-    shown, following = records[:limit] if limit else records, None
-    if len(records) > len(shown):
-        following = call.url(f"/{words}?{urlencode({**call.query, 'marker': shown[-1]['id']})}")
+    page_records, following = records[:limit] if limit else records, None
+    if len(records) > len(page_records):
+        following = call.url(f"/{words}?{urlencode({**call.query, 'marker': page_records[-1]['id']})}")
     view = view or (lambda call, record: member(call, words, record))
-    return answer(collection(call, words, [view(call, record) for record in shown], following))
+    return answer(collection(call, words, [view(call, record) for record in page_records], following))
 
 
 def _limit(call: Call) -> int:
@@ -77,21 +77,21 @@ def _limit(call: Call) -> int:
     return min(limit, LONGEST_PAGE)
 
 
-def within(asked: Mapping[str, Any], column: str, own: str | None) -> Mapping[str, Any] | None:
+def within(criteria: Mapping[str, Any], column: str, own: str | None) -> Mapping[str, Any] | None:
     """Return the filters of a caller who may see only its own; None if it asks for others'."""
     if own is None:
-        return asked
-    return {**asked, column: own} if asked.get(column, own) == own else None
+        return criteria
+    return {**criteria, column: own} if criteria.get(column, own) == own else None
 
 
 def filters(call: Call, kind: RecordKind) -> dict[str, int | str]:
     """Return the filters of the query as column values. Unknown names are ignored, as in Keystone."""
-    asked: dict[str, int | str] = {}
+    criteria: dict[str, int | str] = {}
     for name in kind.filterable:
         if name in call.query:
             value = call.query[name]
-            asked[name] = int(is_true(value)) if name in FLAGS else value
-    return asked
+            criteria[name] = int(is_true(value)) if name in FLAGS else value
+    return criteria
 
 
 def is_true(value: str | None) -> bool:
@@ -103,9 +103,9 @@ def time_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def change_of(call: Call, word: str, record_id: str) -> Mapping[str, Any]:
+def change_of(call: Call, key: str, record_id: str) -> Mapping[str, Any]:
     """The body of a change, which may name the id again but no other."""
-    change: Mapping[str, Any] = call.body[word]
+    change: Mapping[str, Any] = call.body[key]
     if change.get("id", record_id) != record_id:
         raise Refused(400, "The id in the body does not match the URL.")
     return change

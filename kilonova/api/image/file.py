@@ -25,11 +25,11 @@ async def upload(call: Call) -> Response:
     headers = call.request.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != BYTES:
         raise Refused(415, f"Image data must have the content type {BYTES}.")
-    told = headers.get("x-openstack-image-size") or headers.get("content-length")
-    if told is not None and not _SIZE.fullmatch(told):
+    size = headers.get("x-openstack-image-size") or headers.get("content-length")
+    if size is not None and not _SIZE.fullmatch(size):
         raise Refused(400, "Invalid image size in the request's headers.")
     image = await image_of(call, "upload_image")
-    await call.service.images.upload(image, call.request.stream(), int(told) if told is not None else None)
+    await call.service.images.upload(image, call.request.stream(), int(size) if size is not None else None)
     return nothing()
 
 
@@ -46,24 +46,24 @@ async def file_answer(call: Call, image: Image) -> Response:
         return nothing()
     headers = {"Content-MD5": image.checksum or "", "Accept-Ranges": "bytes"}
     start, end, status = 0, image.size, 200
-    if (asked := call.request.headers.get("range")) is not None:
-        (start, end), status = range_of(asked, image.size), 206
+    if (range_header := call.request.headers.get("range")) is not None:
+        (start, end), status = range_of(range_header, image.size), 206
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{image.size}"
     headers["Content-Length"] = str(end - start)
     return FileResponse(await call.service.images.open(image), start, end - start, status, headers)
 
 
-def range_of(asked: str, size: int) -> tuple[int, int]:
+def range_of(range_header: str, size: int) -> tuple[int, int]:
     """The first byte, and the first one after the last."""
-    if "," in asked:
+    if "," in range_header:
         raise Refused(400, "Requests with several ranges are not supported; request one range at a time.")
-    found = _RANGE.fullmatch(asked.strip())
-    if found is None or found[1] == found[2] == "":
+    match = _RANGE.fullmatch(range_header.strip())
+    if match is None or match[1] == match[2] == "":
         raise _no_range(size)
-    if not found[1]:
-        start, end = max(0, size - int(found[2])), size
+    if not match[1]:
+        start, end = max(0, size - int(match[2])), size
     else:
-        start, end = int(found[1]), min(size, int(found[2]) + 1) if found[2] else size
+        start, end = int(match[1]), min(size, int(match[2]) + 1) if match[2] else size
     if start >= end:
         raise _no_range(size)
     return start, end

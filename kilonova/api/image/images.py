@@ -32,18 +32,18 @@ async def create(call: Call) -> Response:
         raise Refused(403, "You are not permitted to create images owned by another project.")
     rules.require(call, "add_image", image)
     rules.require_visibility(call, image, image.visibility)
-    made = await call.service.images.create(image)
-    return answer(image_view(made), 201, {"Location": call.url(f"/v2/images/{made.id}")})
+    created_image = await call.service.images.create(image)
+    return answer(image_view(created_image), 201, {"Location": call.url(f"/v2/images/{created_image.id}")})
 
 
 async def list_(call: Call) -> Response:
     rules.require(call, "get_images")
     wanted = query_of(call.query, call.caller)
-    found = await call.service.images.list_(call.caller, wanted._replace(limit=wanted.limit + 1))
-    shown = found[: wanted.limit]  # one more was asked for, to know whether there is a next page
-    body: dict[str, Content] = {"images": [image_view(image) for image in shown], "first": _page(page_query(call))}
-    if shown and len(found) > len(shown):
-        body["next"] = _page(page_query(call, marker=shown[-1].id))
+    images = await call.service.images.list_(call.caller, wanted._replace(limit=wanted.limit + 1))
+    page = images[: wanted.limit]  # one more was asked for, to know whether there is a next page
+    body: dict[str, Content] = {"images": [image_view(image) for image in page], "first": _page(page_query(call))}
+    if page and len(images) > len(page):
+        body["next"] = _page(page_query(call, marker=page[-1].id))
     body["schema"] = LIST_SCHEMA
     return answer(body)
 

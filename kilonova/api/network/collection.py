@@ -53,63 +53,63 @@ class NetworkCollection(Collection[Thing]):
             await call.service.networks.groups.ensure_default(call.caller.project_id)
         hidden = hidden_from(call, self.kind.name)
         query = query_of(call, self.kind, hidden)
-        things = await self.noun(call).all(viewer_of(call, call.route.rule), query)
-        shown = [only_fields(call, _without(hidden, thing)) for thing in things]
-        pages = links(call, self.path, things, query)
-        return answer({self.kind.plural: shown, **({f"{self.kind.plural}_links": pages} if pages else {})})
+        records = await self.noun(call).all(viewer_of(call, call.route.rule), query)
+        views = [only_fields(call, _without(hidden, record)) for record in records]
+        pages = links(call, self.path, records, query)
+        return answer({self.kind.plural: views, **({f"{self.kind.plural}_links": pages} if pages else {})})
 
     async def create(self, call: Call) -> Response:
         """Create one record, or all of a list or none of it."""
         if self.kind.plural not in call.body:
             return await super().create(call)
-        things = await self._make(call, call.body[self.kind.plural])
-        return answer({self.kind.plural: [self.view(call, thing) for thing in things]}, 201)
+        records = await self._make(call, call.body[self.kind.plural])
+        return answer({self.kind.plural: [self.view(call, record) for record in records]}, 201)
 
     async def add(self, call: Call) -> Thing:
         return (await self._make(call, [call.body[self.word]]))[0]
 
-    async def _make(self, call: Call, told: Sequence[JsonObject]) -> Sequence[Thing]:
-        wishes = [self._owned(call, wish) for wish in told]
-        for wish in wishes:
-            await guard_new(call, self.word, wish)
-        return await self.noun(call).create(viewer_of(call, call.route.rule), wishes)
+    async def _make(self, call: Call, bodies: Sequence[JsonObject]) -> Sequence[Thing]:
+        requests = [self._owned(call, request) for request in bodies]
+        for request in requests:
+            await guard_new(call, self.word, request)
+        return await self.noun(call).create(viewer_of(call, call.route.rule), requests)
 
     async def find(self, call: Call, *, writes: bool) -> Thing:
         return await self.noun(call).show(viewer_of(call, f"get_{self.kind.name}"), call.path["id"])
 
     async def edit(self, call: Call, record: Thing) -> Thing:
-        wish = whole_numbers(call.body[self.word])
-        await guard_change(call, self.word, record, wish)
-        return await self.noun(call).update(viewer_of(call, call.route.rule), id_of(record), wish)
+        request = whole_numbers(call.body[self.word])
+        await guard_change(call, self.word, record, request)
+        return await self.noun(call).update(viewer_of(call, call.route.rule), id_of(record), request)
 
     async def drop(self, call: Call, record: Thing) -> None:
         await guard_change(call, self.word, record, {})
         await self.noun(call).delete(viewer_of(call, call.route.rule), id_of(record))
 
     def view(self, call: Call, record: Thing) -> Thing:
-        shown = _without(hidden_from(call, self.word), record)
-        return only_fields(call, shown) if call.route.method == "GET" else shown
+        attributes = _without(hidden_from(call, self.word), record)
+        return only_fields(call, attributes) if call.route.method == "GET" else attributes
 
-    def _owned(self, call: Call, told: JsonObject) -> dict[str, Json]:
-        wish: dict[str, Json] = whole_numbers(told)
-        old, new = wish.pop("tenant_id", None), wish.pop("project_id", None)
+    def _owned(self, call: Call, body: JsonObject) -> dict[str, Json]:
+        request: dict[str, Json] = whole_numbers(body)
+        old, new = request.pop("tenant_id", None), request.pop("project_id", None)
         if old is not None and new is not None and old != new:
             raise Refused(400, "'project_id' and 'tenant_id' do not match.")
-        wish["project_id"] = new or old or call.caller.project_id
-        call.require(project_id=as_text(wish["project_id"]))
-        return wish
+        request["project_id"] = new or old or call.caller.project_id
+        call.require(project_id=as_text(request["project_id"]))
+        return request
 
 
-def _without(hidden: tuple[str, ...], thing: Thing) -> Thing:
+def _without(hidden: tuple[str, ...], record: Thing) -> Thing:
     for name in hidden:
-        del thing[name]
-    return thing
+        del record[name]
+    return record
 
 
-def whole_numbers(told: Any) -> Any:
+def whole_numbers(content: Any) -> Any:
     """Return the value with whole numbers: JSON's 4.0 is as good as 4, but not to a database."""
-    if isinstance(told, float) and told.is_integer():
-        return int(told)
-    if isinstance(told, dict):
-        return {key: whole_numbers(value) for key, value in told.items()}
-    return [whole_numbers(value) for value in told] if isinstance(told, list) else told
+    if isinstance(content, float) and content.is_integer():
+        return int(content)
+    if isinstance(content, dict):
+        return {key: whole_numbers(value) for key, value in content.items()}
+    return [whole_numbers(value) for value in content] if isinstance(content, list) else content

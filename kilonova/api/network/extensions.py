@@ -40,8 +40,8 @@ _NAMES = {
 }
 UPDATED = "2026-01-01T00:00:00-00:00"
 EXTENSIONS = {
-    alias: {"alias": alias, "name": name, "description": told, "updated": UPDATED, "links": []}
-    for alias, (name, told) in _NAMES.items()
+    alias: {"alias": alias, "name": name, "description": description, "updated": UPDATED, "links": []}
+    for alias, (name, description) in _NAMES.items()
 }
 
 

@@ -21,36 +21,36 @@ def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
     return tuple(name for name in SEEN_BY_ADMINS.get(noun, ()) if not call.allows(f"get_{noun}:{name}"))
 
 
-async def guard_new(call: Call, noun: str, wish: dict[str, Json]) -> None:
+async def guard_new(call: Call, noun: str, request: dict[str, Json]) -> None:
     """Raises `Refused` (403), or `Refused` when the network it should lie in is not to be seen."""
-    _require_all(call, "create", noun, (name for name in _attributes(noun, wish)))
+    _require_all(call, "create", noun, (name for name in _attributes(noun, request)))
     if noun == "subnet":
-        network = await _network(call, as_text(wish["network_id"]))
+        network = await _network(call, as_text(request["network_id"]))
         call.require(project_id=owner_of(network))
     elif noun == "port":
-        network = await _network(call, as_text(wish["network_id"]))
+        network = await _network(call, as_text(request["network_id"]))
         if not network["shared"]:
             call.require(project_id=owner_of(network))
-        _guard_port(call, "create", wish, network)
+        _guard_port(call, "create", request, network)
     elif noun == "security_group_rule":
         viewer = None if call.allows("get_security_group", project_id="") else call.caller.project_id
-        group = await call.service.networks.groups.show(viewer, as_text(wish["security_group_id"]))
+        group = await call.service.networks.groups.show(viewer, as_text(request["security_group_id"]))
         call.require(project_id=owner_of(group))
-        wish["project_id"] = group["project_id"]  # whoever has the group has its rules
+        request["project_id"] = group["project_id"]  # whoever has the group has its rules
 
 
-async def guard_change(call: Call, noun: str, thing: Thing, wish: Wish) -> None:
+async def guard_change(call: Call, noun: str, record: Thing, request: Wish) -> None:
     """Check an update, or (without a wish) a delete, of a record that the caller sees."""
     is_delete = call.route.rule == f"delete_{noun}"
-    if noun == "port" and not call.allows(call.route.rule, project_id=owner_of(thing)):
-        network = await _network(call, as_text(thing["network_id"]))
+    if noun == "port" and not call.allows(call.route.rule, project_id=owner_of(record)):
+        network = await _network(call, as_text(record["network_id"]))
         if not is_delete or not call.allows(call.route.rule, project_id=owner_of(network)):
             raise Refused(403, f"Policy doesn't allow {call.route.rule} to be performed.")
     elif noun != "port":
-        call.require(project_id=owner_of(thing))
-    _require_all(call, "update", noun, _attributes(noun, wish, changing=True))
-    if noun == "port" and wish:
-        _guard_port(call, "update", wish, await _network(call, as_text(thing["network_id"])))
+        call.require(project_id=owner_of(record))
+    _require_all(call, "update", noun, _attributes(noun, request, changing=True))
+    if noun == "port" and request:
+        _guard_port(call, "update", request, await _network(call, as_text(record["network_id"])))
 
 
 async def _network(call: Call, network_id: str) -> Thing:
@@ -63,30 +63,30 @@ def _require_all(call: Call, verb: str, noun: str, names: Iterable[str]) -> None
         call.require(f"{verb}_{noun}:{name}")
 
 
-def _attributes(noun: str, wish: Wish, *, changing: bool = False) -> list[str]:
+def _attributes(noun: str, request: Wish, *, changing: bool = False) -> list[str]:
     """Return the attributes in the request that only administrators may set; `a:b` is b inside of a."""
-    found = []
+    names = []
     for name in BY_ADMINS.get(noun, ()):
         if noun == "router":
             outer, _, inner = name.partition(":")
-            inside = wish.get(outer) or {}
+            inside = request.get(outer) or {}
             if inner in inside:
-                found.append(name)
-        elif name in wish and (changing or wish[name] not in HARMLESS):
-            found.append(name)
-    return found
+                names.append(name)
+        elif name in request and (changing or request[name] not in HARMLESS):
+            names.append(name)
+    return names
 
 
-def _guard_port(call: Call, verb: str, wish: Wish, network: Thing) -> None:
-    fixed = wish.get("fixed_ips") or []
-    asked = {
-        "mac_address": wish.get("mac_address"),
-        "port_security_enabled": wish.get("port_security_enabled", True) is False,
-        "allowed_address_pairs": wish.get("allowed_address_pairs"),
-        "device_owner": (wish.get("device_owner") or "").startswith(OF_THE_NETWORK),
+def _guard_port(call: Call, verb: str, request: Wish, network: Thing) -> None:
+    fixed = request.get("fixed_ips") or []
+    requested = {
+        "mac_address": request.get("mac_address"),
+        "port_security_enabled": request.get("port_security_enabled", True) is False,
+        "allowed_address_pairs": request.get("allowed_address_pairs"),
+        "device_owner": (request.get("device_owner") or "").startswith(OF_THE_NETWORK),
         "fixed_ips:ip_address": any("ip_address" in each for each in fixed),
         "fixed_ips:subnet_id": not network["shared"] and any("subnet_id" in each for each in fixed),
     }
-    for name, is_asked in asked.items():
+    for name, is_asked in requested.items():
         if is_asked:
             call.require(f"{verb}_port:{name}", project_id=owner_of(network))

@@ -85,23 +85,23 @@ def _part(text: str) -> tuple[str, str]:
     return part, str(address_of(value)) if part == "ip_address" else value
 
 
-def only_fields(call: Call, thing: Thing) -> Thing:
+def only_fields(call: Call, record: Thing) -> Thing:
     """Return only the requested fields; unknown names are ignored, no names means all fields."""
     fields = call.query.getlist("fields")
     if not fields:
-        return thing
-    return {name: thing[name] for name in fields if name in thing}
+        return record
+    return {name: record[name] for name in fields if name in record}
 
 
-def links(call: Call, path: str, things: Sequence[Thing], query: ListQuery) -> list[dict[str, str]]:
-    if query.limit < 0 or not things:
+def links(call: Call, path: str, records: Sequence[Thing], query: ListQuery) -> list[dict[str, str]]:
+    if query.limit < 0 or not records:
         return []
-    full, found = len(things) >= query.limit, []
+    full, pages = len(records) >= query.limit, []
     if full or query.reverse:
-        found.append({"rel": "next", "href": _page(call, path, id_of(things[-1]), reverse=False)})
+        pages.append({"rel": "next", "href": _page(call, path, id_of(records[-1]), reverse=False)})
     if (full or not query.reverse) and (query.marker or query.reverse):
-        found.append({"rel": "previous", "href": _page(call, path, id_of(things[0]), reverse=True)})
-    return found
+        pages.append({"rel": "previous", "href": _page(call, path, id_of(records[0]), reverse=True)})
+    return pages
 
 
 def _page(call: Call, path: str, marker: str, *, reverse: bool) -> str:

@@ -23,9 +23,13 @@ def _project(call: Call) -> str:
 async def list_(call: Call) -> Response:
     """List the projects whose limits an administrator has set."""
     call.require(project_id="")
-    found = await call.service.networks.quotas.all()
+    project_limits = await call.service.networks.quotas.all()
     return answer(
-        {"quotas": [{**limits, "project_id": project, "tenant_id": project} for project, limits in found.items()]}
+        {
+            "quotas": [
+                {**limits, "project_id": project, "tenant_id": project} for project, limits in project_limits.items()
+            ]
+        }
     )
 
 
@@ -44,8 +48,8 @@ async def details(call: Call) -> Response:
     """Show the limits and the usage."""
     project_id, quotas = _project(call), call.service.networks.quotas
     limits, used = await quotas.show(project_id), await quotas.usage(project_id)
-    told = {name: {"limit": limit, "used": used[name], "reserved": 0} for name, limit in limits.items()}
-    return answer({"quota": told})
+    quota = {name: {"limit": limit, "used": used[name], "reserved": 0} for name, limit in limits.items()}
+    return answer({"quota": quota})
 
 
 async def update(call: Call) -> Response:

@@ -18,13 +18,13 @@ class RecordTags(Tags):
         self._collection = collection
 
     async def read(self, call: Call) -> list[str]:
-        thing = await self._collection.find(call, writes=False)
-        return texts(thing["tags"])
+        record = await self._collection.find(call, writes=False)
+        return texts(record["tags"])
 
     async def change(self, call: Call, edit: EditTags) -> list[str]:
-        thing = await self._collection.find(call, writes=True)
-        call.require(project_id=owner_of(thing))
-        return await self._collection.noun(call).edit_tags(id_of(thing), edit)
+        record = await self._collection.find(call, writes=True)
+        call.require(project_id=owner_of(record))
+        return await self._collection.noun(call).edit_tags(id_of(record), edit)
 
     def check(self, call: Call, tag: str) -> None:
         if not tag or len(tag) > LONGEST or "," in tag:

@@ -25,8 +25,8 @@ async def versions(call: Call) -> Response:
 
 async def resources(call: Call) -> Response:
     """List the collections."""
-    found = [*COLLECTIONS.items(), ("extension", "extensions"), ("quota", "quotas")]
-    return answer({"resources": [_resource(call, name, path) for name, path in found]})
+    collections = [*COLLECTIONS.items(), ("extension", "extensions"), ("quota", "quotas")]
+    return answer({"resources": [_resource(call, name, path) for name, path in collections]})
 
 
 def _resource(call: Call, name: str, path: str) -> dict[str, object]:

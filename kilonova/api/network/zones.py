@@ -10,8 +10,8 @@ from kilonova.services.network.networks import ZONE
 
 async def zones(call: Call) -> Response:
     """List the only zone, for networks and for routers."""
-    found = [{"name": ZONE, "resource": kind, "state": "available"} for kind in ("network", "router")]
-    return answer({"availability_zones": found})
+    availability_zones = [{"name": ZONE, "resource": kind, "state": "available"} for kind in ("network", "router")]
+    return answer({"availability_zones": availability_zones})
 
 
 async def agents(call: Call) -> Response:

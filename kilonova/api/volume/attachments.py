@@ -28,35 +28,35 @@ LISTED = ListOptions(
 
 
 async def create(call: Call) -> Response:
-    wish = call.body["attachment"]
-    volume = await call.service.volumes.volumes.find(call.caller, wish["volume_uuid"])
+    request = call.body["attachment"]
+    volume = await call.service.volumes.volumes.find(call.caller, request["volume_uuid"])
     call.require(project_id=volume.project_id)
     if volume.multiattach and volume.bootable and volume.status == IN_USE:
         call.require("volume:multiattach_bootable_volume", project_id=volume.project_id)
-    volume, made = await call.service.volumes.attachments.create(
+    volume, attachment = await call.service.volumes.attachments.create(
         call.caller,
         volume.id,
-        server_id=wish.get("instance_uuid"),
-        mode=wish.get("mode", "rw"),
-        connector=wish.get("connector"),
+        server_id=request.get("instance_uuid"),
+        mode=request.get("mode", "rw"),
+        connector=request.get("connector"),
     )
-    return answer({"attachment": detail(call, volume, made, with_secret=True)})
+    return answer({"attachment": detail(call, volume, attachment, with_secret=True)})
 
 
 async def list_(call: Call) -> Response:
-    found = await call.service.volumes.attachments.list_(viewer_of(call), query_of(call, LISTED))
-    return answer({"attachments": [summary(one) for _, one in found]})
+    attachments = await call.service.volumes.attachments.list_(viewer_of(call), query_of(call, LISTED))
+    return answer({"attachments": [summary(one) for _, one in attachments]})
 
 
 async def list_detail(call: Call) -> Response:
-    found = await call.service.volumes.attachments.list_(viewer_of(call), query_of(call, LISTED))
-    return answer({"attachments": [detail(call, volume, one) for volume, one in found]})
+    attachments = await call.service.volumes.attachments.list_(viewer_of(call), query_of(call, LISTED))
+    return answer({"attachments": [detail(call, volume, one) for volume, one in attachments]})
 
 
 async def _find(call: Call) -> tuple[Volume, Attachment]:
-    volume, found = await call.service.volumes.attachments.find(call.caller, call.path["attachment"])
-    call.require(project_id=found.project_id)
-    return volume, found
+    volume, attachment = await call.service.volumes.attachments.find(call.caller, call.path["attachment"])
+    call.require(project_id=attachment.project_id)
+    return volume, attachment
 
 
 async def show(call: Call) -> Response:
@@ -66,8 +66,8 @@ async def show(call: Call) -> Response:
 async def update(call: Call) -> Response:
     await _find(call)
     connector = call.body["attachment"]["connector"]
-    volume, made = await call.service.volumes.attachments.connect(call.caller, call.path["attachment"], connector)
-    return answer({"attachment": detail(call, volume, made, with_secret=True)})
+    volume, attachment = await call.service.volumes.attachments.connect(call.caller, call.path["attachment"], connector)
+    return answer({"attachment": detail(call, volume, attachment, with_secret=True)})
 
 
 async def complete(call: Call) -> Response:
@@ -89,13 +89,13 @@ def summary(one: Attachment) -> dict[str, Content]:
 
 def detail(call: Call, volume: Volume, one: Attachment, *, with_secret: bool = False) -> dict[str, object]:
     """Return an attachment. Without `with_secret`, only services and administrators see the secret."""
-    told = with_secret or call.caller.is_admin or "service" in call.caller.roles
+    has_secret = with_secret or call.caller.is_admin or "service" in call.caller.roles
     return {
         **summary(one),
         "attached_at": time_text(one.attached_at) or "",
         "detached_at": "",
         "attach_mode": one.mode,
-        "connection_info": connection_of(call.service.volumes.context.seal, volume, one, with_secret=told),
+        "connection_info": connection_of(call.service.volumes.context.seal, volume, one, with_secret=has_secret),
     }
 
 

@@ -64,10 +64,10 @@ class VolumeDialect(Dialect):
         return spoken(asked(request, "volume"), OLDEST, NEWEST)
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
-        told: dict[str, Content] = {"code": status, "message": message}
+        fault: dict[str, Content] = {"code": status, "message": message}
         if status == 413:
-            told["retryAfter"] = "0"
-        return answer({FAULTS.get(status, "computeFault"): told}, status)
+            fault["retryAfter"] = "0"
+        return answer({FAULTS.get(status, "computeFault"): fault}, status)
 
     def decorate(self, response: Response, version: Version, request_id: str) -> None:
         headers = response.headers

@@ -67,23 +67,23 @@ def flag(call: Call, given: str) -> int:
 def pairs(call: Call, given: str) -> dict[str, str]:
     """`{'key': 'value'}`, as Python writes it."""
     try:
-        found = ast.literal_eval(given) if len(given) < 10_000 else None
+        literal = ast.literal_eval(given) if len(given) < 10_000 else None
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(word, str) for item in found.items() for word in item):
+        literal = None
+    if not isinstance(literal, dict) or not all(isinstance(part, str) for item in literal.items() for part in item):
         raise Refused(400, f"{given[:40]!r} must be a dictionary of strings, as {{'key': 'value'}}.")
-    return found
+    return literal
 
 
 def moments(call: Call, given: str) -> list[tuple[str, float]]:
     """`gt:2026-01-02T03:04:05,lt:…`"""
-    found = []
+    comparisons = []
     for part in given.split(","):
         operator, _, at = part.partition(":")
         if operator not in COMPARISONS or not at:
             raise Refused(400, f"Invalid comparison {part[:60]!r}: use one of {', '.join(COMPARISONS)}, then :TIME")
-        found.append((operator, time_of(at, "created_at or updated_at")))
-    return found
+        comparisons.append((operator, time_of(at, "created_at or updated_at")))
+    return comparisons
 
 
 def viewer_of(call: Call) -> str | None:
@@ -105,10 +105,10 @@ def query_of(call: Call, listed: ListOptions) -> ListQuery:
     for name in call.query:
         if name in NOT_FILTERS:
             continue
-        found = _filter(call, listed, name)
-        if found is None and call.caller.is_admin:  # it may ask by anything; nothing has what is not known
-            found = [Condition("id", EQUAL, "")]
-        conditions += found or ()
+        filter_conditions = _filter(call, listed, name)
+        if filter_conditions is None and call.caller.is_admin:  # it may ask by anything; nothing has what is not known
+            filter_conditions = [Condition("id", EQUAL, "")]
+        conditions += filter_conditions or ()
     return page_of(call, listed.orders)._replace(conditions=tuple(conditions))
 
 
@@ -136,10 +136,10 @@ def _order(call: Call, orders: Mapping[str, str]) -> tuple[Order, ...]:
     if "sort" in query:
         if "sort_key" in query or "sort_dir" in query:
             raise Refused(400, "The 'sort_key' and 'sort_dir' parameters are deprecated; do not use them with 'sort'.")
-        asked = [part.strip().partition(":")[::2] for part in query["sort"].split(",") if part.strip()]
+        keys = [part.strip().partition(":")[::2] for part in query["sort"].split(",") if part.strip()]
     else:
-        asked = [(query["sort_key"], query.get("sort_dir", ""))] if "sort_key" in query else []
-    return tuple(_key(orders, name.strip(), way.strip().lower()) for name, way in asked)
+        keys = [(query["sort_key"], query.get("sort_dir", ""))] if "sort_key" in query else []
+    return tuple(_key(orders, name.strip(), way.strip().lower()) for name, way in keys)
 
 
 def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
@@ -153,22 +153,26 @@ def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
 def _filter(call: Call, listed: ListOptions, name: str) -> list[Condition] | None:
     """None: nobody knows it here, and it is passed over."""
     like = name.endswith("~") and call.version >= LIKE_KNOWN
-    found = listed.filters.get(name.removesuffix("~") if like else name)
-    known = found is not None and call.version >= found.since and (call.caller.is_admin or not found.admin)
-    if found is None or not known or (like and found.read is not text):
+    query_filter = listed.filters.get(name.removesuffix("~") if like else name)
+    known = (
+        query_filter is not None
+        and call.version >= query_filter.since
+        and (call.caller.is_admin or not query_filter.admin)
+    )
+    if query_filter is None or not known or (like and query_filter.read is not text):
         if call.version >= FILTERS_CHECKED and not call.caller.is_admin:
             raise Refused(400, f"Invalid filters {name[:80]} are found in query options.")
         return None
     given = call.query[name]
     if like:
         escaped = given.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        return [Condition(found.column, LIKE, f"%{escaped}%")]
-    value = found.read(call, given)
+        return [Condition(query_filter.column, LIKE, f"%{escaped}%")]
+    value = query_filter.read(call, given)
     if isinstance(value, dict):
-        return [Condition(found.column, EQUAL, pair) for pair in value.items()]
+        return [Condition(query_filter.column, EQUAL, pair) for pair in value.items()]
     if isinstance(value, list):
-        return [Condition(found.column, operator, at) for operator, at in value]
-    return [Condition(found.column, EQUAL, value)]
+        return [Condition(query_filter.column, operator, at) for operator, at in value]
+    return [Condition(query_filter.column, EQUAL, value)]
 
 
 async def listed(
@@ -181,9 +185,9 @@ async def listed(
     """Return a page, the link to the next one, and (since 3.45, if requested) the total count."""
     wanted = query_of(call, by)
     counted = call.version >= COUNT_KNOWN and is_asked(call, "with_count")
-    found, total = await find(viewer_of(call), wanted, counted=counted)
-    shown = [view(call, one) for one in found]
-    body = list_body(call, as_asked(call) + path, path.split("/")[1], shown, wanted.limit, "offset")
+    records, total = await find(viewer_of(call), wanted, counted=counted)
+    views = [view(call, one) for one in records]
+    body = list_body(call, as_asked(call) + path, path.split("/")[1], views, wanted.limit, "offset")
     return answer(body | ({"count": total} if counted else {}))
 
 

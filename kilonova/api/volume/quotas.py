@@ -39,13 +39,13 @@ USED = {
 async def show(call: Call) -> Response:
     """Show the limits; with `usage`, the usage too. Nothing is ever reserved."""
     project = _project(call, "show")
-    found = await call.service.volumes.quotas.show(project)
+    quotas = await call.service.volumes.quotas.show(project)
     if is_asked(call, "usage"):
         numbers: dict[str, Content] = {
-            name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in found.items()
+            name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in quotas.items()
         }
     else:
-        numbers = {name: one.limit for name, one in found.items()}
+        numbers = {name: one.limit for name, one in quotas.items()}
     return answer({"quota_set": {"id": project, **numbers}})
 
 
@@ -58,8 +58,8 @@ async def update(call: Call) -> Response:
     project = _project(call, "update")
     await check_project(call, project)
     await call.service.volumes.quotas.set(project, _limits(call.body["quota_set"]))
-    found = await call.service.volumes.quotas.show(project)
-    return answer({"quota_set": {name: one.limit for name, one in found.items()}})
+    quotas = await call.service.volumes.quotas.show(project)
+    return answer({"quota_set": {name: one.limit for name, one in quotas.items()}})
 
 
 async def reset(call: Call) -> Response:
@@ -85,9 +85,9 @@ async def limits(call: Call) -> Response:
     project = call.caller.project_id
     if call.at(3, 39) and call.caller.is_admin:
         project = call.query.get("project_id") or call.query.get("tenant_id") or project
-    found = await call.service.volumes.quotas.show(project)
-    absolute = {name: found[resource].limit for name, resource in MAXIMA.items()}
-    absolute |= {name: found[resource].in_use for name, resource in USED.items()}
+    quotas = await call.service.volumes.quotas.show(project)
+    absolute = {name: quotas[resource].limit for name, resource in MAXIMA.items()}
+    absolute |= {name: quotas[resource].in_use for name, resource in USED.items()}
     return answer({"limits": {"rate": [], "absolute": absolute}})
 
 
@@ -99,13 +99,13 @@ def _project(call: Call, rule: str) -> str:
     return project
 
 
-def _limits(wish: Mapping[str, Any]) -> dict[str, int]:
+def _limits(request: Mapping[str, Any]) -> dict[str, int]:
     """Return the limits as integers. Check their bounds: the schema does not check those of strings."""
-    found = {resource: int(limit) for resource, limit in wish.items() if resource != "tenant_id"}
-    for resource, limit in found.items():
+    numbers = {resource: int(limit) for resource, limit in request.items() if resource != "tenant_id"}
+    for resource, limit in numbers.items():
         if not -1 <= limit <= MAX_INT:
             raise Refused(400, f"Quota limit {limit} for {resource[:80]} must be in the range of -1 and {MAX_INT}.")
-    return found
+    return numbers
 
 
 SETS, CLASSES = "/os-quota-sets/{project}", "/os-quota-class-sets/{class}"

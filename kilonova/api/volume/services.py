@@ -39,9 +39,10 @@ class VolumeServiceEntry(NamedTuple):
 
 
 async def read_services(call: Call) -> list[VolumeServiceEntry]:
-    found = await call.service.volumes.backends.all()
+    backends = await call.service.volumes.backends.all()
     volumes = [
-        VolumeServiceEntry(VOLUME, one.host, one.disabled, one.disabled_reason, one.is_up, one.seen_at) for one in found
+        VolumeServiceEntry(VOLUME, one.host, one.disabled, one.disabled_reason, one.is_up, one.seen_at)
+        for one in backends
     ]
     return [VolumeServiceEntry(SCHEDULER, CONTROL_HOST, False, None, True, call.now), *volumes]
 
@@ -49,16 +50,16 @@ async def read_services(call: Call) -> list[VolumeServiceEntry]:
 async def list_(call: Call) -> Response:
     """List the services. A host without a backend in its name matches all its backends."""
     host, binary = call.query.get("host", ""), call.query.get("binary", "")
-    found = [
+    services = [
         one
         for one in await read_services(call)
         if binary in ("", one.binary) and host in ("", one.host, one.host.partition("@")[0])
     ]
-    return answer({"services": [_service(call, one) for one in found]})
+    return answer({"services": [_service(call, one) for one in services]})
 
 
 def _service(call: Call, one: VolumeServiceEntry) -> dict[str, Content]:
-    shown: dict[str, Content] = {
+    view: dict[str, Content] = {
         "binary": one.binary,
         "host": one.host,
         "zone": ZONE,
@@ -68,12 +69,12 @@ def _service(call: Call, one: VolumeServiceEntry) -> dict[str, Content]:
         "disabled_reason": one.disabled_reason,
     }
     if call.at(3, 7):
-        shown["cluster"] = None
+        view["cluster"] = None
     if one.binary == VOLUME:
-        shown |= {"replication_status": "disabled", "active_backend_id": None, "frozen": False}
+        view |= {"replication_status": "disabled", "active_backend_id": None, "frozen": False}
         if call.at(3, 49):
-            shown["backend_state"] = "up" if one.is_up else "down"
-    return shown
+            view["backend_state"] = "up" if one.is_up else "down"
+    return view
 
 
 # Cinder has these actions, so their route exists; what is asked for there cannot be done.
@@ -112,13 +113,13 @@ async def _set_disabled(call: Call, verb: str) -> Response:
         raise Refused(400, f"{binary} on {host} is a part of the API and cannot be disabled.")
     disabled = verb != "enable"
     await call.service.volumes.backends.set_disabled(host, disabled, reason if verb == "disable-log-reason" else None)
-    shown = {"host": host, "service": binary, "binary": binary, "disabled": disabled}
-    shown["status"] = "disabled" if disabled else "enabled"
-    return answer(shown | ({} if verb == "disable" else {"disabled_reason": reason if disabled else None}))
+    view = {"host": host, "service": binary, "binary": binary, "disabled": disabled}
+    view["status"] = "disabled" if disabled else "enabled"
+    return answer(view | ({} if verb == "disable" else {"disabled_reason": reason if disabled else None}))
 
 
 async def hosts(call: Call) -> Response:
-    shown = [
+    views = [
         {
             "host_name": one.host,
             "service": one.binary,
@@ -129,25 +130,25 @@ async def hosts(call: Call) -> Response:
         }
         for one in await read_services(call)
     ]
-    return answer({"hosts": shown})
+    return answer({"hosts": views})
 
 
 async def host(call: Call) -> Response:
     """Show the usage of a host, in total and by project."""
-    found = [one for one in await call.service.volumes.backends.all() if one.host == call.path["host"]]
-    if not found:
+    backends = [one for one in await call.service.volumes.backends.all() if one.host == call.path["host"]]
+    if not backends:
         raise Refused(404, f"Host {call.path['host'][:80]} could not be found.")
-    held = await call.service.volumes.backends.held(found[0].id)
-    return answer({"host": [{"resource": {"host": found[0].host, **one}} for one in held]})
+    held = await call.service.volumes.backends.held(backends[0].id)
+    return answer({"host": [{"resource": {"host": backends[0].host, **one}} for one in held]})
 
 
 async def pools(call: Call) -> Response:
-    found = await call.service.volumes.backends.all()
+    backends = await call.service.volumes.backends.all()
     if not is_asked(call, "detail"):
-        return answer({"pools": [{"name": one.pool} for one in found]})
-    shown = []
-    for one in found:
-        told = {
+        return answer({"pools": [{"name": one.pool} for one in backends]})
+    views = []
+    for one in backends:
+        pool_capabilities = {
             **STORAGE,
             "total_capacity_gb": one.total_gb,
             "free_capacity_gb": one.free_gb,
@@ -158,8 +159,8 @@ async def pools(call: Call) -> Response:
             "timestamp": time_text(one.seen_at),
             "backend_state": "up" if one.is_up else "down",
         }
-        shown.append({"name": one.pool, "capabilities": told})
-    return answer({"pools": shown})
+        views.append({"name": one.pool, "capabilities": pool_capabilities})
+    return answer({"pools": views})
 
 
 async def capabilities(call: Call) -> Response:

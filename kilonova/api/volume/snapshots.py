@@ -48,24 +48,24 @@ def summary(call: Call, snapshot: Snapshot) -> dict[str, Content]:
 
 def made(call: Call, snapshot: Snapshot) -> dict[str, Content]:
     """Return the attributes that create and update show, not all of them."""
-    shown = summary(call, snapshot)
+    view = summary(call, snapshot)
     if call.at(3, 41):
-        shown["user_id"] = snapshot.user_id
+        view["user_id"] = snapshot.user_id
     if call.at(3, 14):
-        shown["group_snapshot_id"] = None
+        view["group_snapshot_id"] = None
     if call.at(3, 65):
-        shown["consumes_quota"] = True
-    return shown
+        view["consumes_quota"] = True
+    return view
 
 
 def detail(call: Call, snapshot: Snapshot) -> dict[str, Content]:
-    shown = made(call, snapshot)
+    view = made(call, snapshot)
     if call.allows("volume_extension:extended_snapshot_attributes", project_id=snapshot.project_id):
-        shown |= {
+        view |= {
             "os-extended-snapshot-attributes:project_id": snapshot.project_id,
             "os-extended-snapshot-attributes:progress": snapshot.progress,
         }
-    return shown
+    return view
 
 
 class SnapshotCollection(OwnedCollection[Snapshot]):
@@ -78,18 +78,18 @@ class SnapshotCollection(OwnedCollection[Snapshot]):
     async def add(self, call: Call) -> Snapshot:
         """Create a snapshot. That of an attached volume needs `force`; from 3.66 on it does not, and force=false is
         refused."""
-        wish = call.body["snapshot"]
-        force = wish.get("force")
+        request = call.body["snapshot"]
+        force = request.get("force")
         if force is not None and call.at(3, 66) and not is_true(force):
             raise Refused(400, "Since 3.66 force is always true; leave it out.")
-        volume = await call.service.volumes.volumes.find(call.caller, wish["volume_id"] or "")
+        volume = await call.service.volumes.volumes.find(call.caller, request["volume_id"] or "")
         call.require(project_id=volume.project_id)
         return await self.records(call).create(
             call.caller,
             volume.id,
             in_use=call.at(3, 66) or is_true(force or False),
-            metadata=wish.get("metadata") or {},
-            **described(wish),
+            metadata=request.get("metadata") or {},
+            **described(request),
         )
 
     async def drop(self, call: Call, record: Snapshot) -> None:
@@ -105,12 +105,12 @@ async def force_delete(call: Call) -> Response:
 async def set_status(call: Call) -> Response:
     """Set the status: `os-reset_status` for administrators, `os-update_snapshot_status` for the service that works on
     it."""
-    snapshot, wish = await snapshot_of(call), call.body[call.route.action]
-    status = wish["status"].lower()
+    snapshot, request = await snapshot_of(call), call.body[call.route.action]
+    status = request["status"].lower()
     if status not in SNAPSHOT_STATES:
         raise Refused(400, f"Snapshot status {status[:80]!r} is not one of {', '.join(sorted(SNAPSHOT_STATES))}.")
-    told = {"status": status, **{name: wish[name] for name in ("progress",) if name in wish}}
-    await call.service.volumes.snapshots.describe(call.caller, snapshot.id, told)
+    changes = {"status": status, **{name: request[name] for name in ("progress",) if name in request}}
+    await call.service.volumes.snapshots.describe(call.caller, snapshot.id, changes)
     return nothing(202)
 
 

@@ -18,35 +18,35 @@ DEFAULTS_SINCE: Version = (3, 62)
 
 
 async def list_(call: Call) -> Response:
-    found = await type_of(call)
-    projects = await call.service.volumes.types.projects(call.caller, found.id)
-    shown = [{"volume_type_id": found.id, "project_id": project} for project in projects]
-    return answer({"volume_type_access": shown})
+    volume_type = await type_of(call)
+    projects = await call.service.volumes.types.projects(call.caller, volume_type.id)
+    entries = [{"volume_type_id": volume_type.id, "project_id": project} for project in projects]
+    return answer({"volume_type_access": entries})
 
 
 async def grant(call: Call) -> Response:
-    found, project = await type_of(call), call.body["addProjectAccess"]["project"]
-    await call.service.volumes.types.grant(call.caller, found.id, project)
+    volume_type, project = await type_of(call), call.body["addProjectAccess"]["project"]
+    await call.service.volumes.types.grant(call.caller, volume_type.id, project)
     return nothing(202)
 
 
 async def withdraw(call: Call) -> Response:
-    found, project = await type_of(call), call.body["removeProjectAccess"]["project"]
-    await call.service.volumes.types.withdraw(call.caller, found.id, project)
+    volume_type, project = await type_of(call), call.body["removeProjectAccess"]["project"]
+    await call.service.volumes.types.withdraw(call.caller, volume_type.id, project)
     return nothing(202)
 
 
 async def list_defaults(call: Call) -> Response:
-    found = await call.service.volumes.types.defaults()
-    return answer({"default_types": [_default(project, found[project]) for project in sorted(found)]})
+    defaults = await call.service.volumes.types.defaults()
+    return answer({"default_types": [_default(project, defaults[project]) for project in sorted(defaults)]})
 
 
 async def show_default(call: Call) -> Response:
     project = call.path["project"]
-    found = await call.service.volumes.types.defaults()
-    if project not in found:
+    defaults = await call.service.volumes.types.defaults()
+    if project not in defaults:
         raise Refused(404, f"Default type for project {project[:80]} not found.")
-    return answer({"default_type": _default(project, found[project])})
+    return answer({"default_type": _default(project, defaults[project])})
 
 
 async def set_default(call: Call) -> Response:

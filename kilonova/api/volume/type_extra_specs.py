@@ -19,8 +19,8 @@ class TypeSpecs(KeyValues):
         return visible_specs(call, await type_of(call))
 
     async def change(self, call: Call, edit: EditValues) -> dict[str, str]:
-        found = await type_of(call)
-        return (await call.service.volumes.types.edit_specs(call.caller, found.id, edit)).extra_specs
+        volume_type = await type_of(call)
+        return (await call.service.volumes.types.edit_specs(call.caller, volume_type.id, edit)).extra_specs
 
     def missing(self, call: Call) -> Refused:
         return no_such_spec(call.path["type"], call.path["key"])

@@ -23,36 +23,36 @@ ORDERS = {name: name for name in ("created_at", "id", "name", "updated_at")}
 
 async def type_of(call: Call) -> VolumeType:
     """Return the type with this id. A name does not count: it may look like another type's id."""
-    found = await call.service.volumes.types.find(call.caller, call.path["type"])
-    if found.id != call.path["type"]:
+    volume_type = await call.service.volumes.types.find(call.caller, call.path["type"])
+    if volume_type.id != call.path["type"]:
         raise Refused(404, f"Volume type {call.path['type'][:80]} could not be found.")
-    return found
+    return volume_type
 
 
 async def create(call: Call) -> Response:
-    wish = call.body["volume_type"]
+    request = call.body["volume_type"]
     new = VolumeType(
         id="",
-        name=wish["name"].strip(),
-        description=wish.get("description"),
-        is_public=is_true(wish.get("os-volume-type-access:is_public", True)),
-        extra_specs=wish.get("extra_specs", {}),
+        name=request["name"].strip(),
+        description=request.get("description"),
+        is_public=is_true(request.get("os-volume-type-access:is_public", True)),
+        extra_specs=request.get("extra_specs", {}),
     )
-    made = await call.service.volumes.types.create(new)
-    access = {"os-volume-type-access:is_public": made.is_public}
-    return answer({"volume_type": brief(call, made) | access})
+    created_type = await call.service.volumes.types.create(new)
+    access = {"os-volume-type-access:is_public": created_type.is_public}
+    return answer({"volume_type": brief(call, created_type) | access})
 
 
 async def list_(call: Call) -> Response:
     query = page_of(call, ORDERS)._replace(conditions=_public(call))
     specs = pairs(call, call.query["extra_specs"]) if call.at(3, 52) and "extra_specs" in call.query else {}
     if specs:  # visible extra specs are not a column, so filter and page here
-        found = await call.service.volumes.types.list_(call.caller, query._replace(limit=-1))
-        found = [one for one in found if specs.items() <= visible_specs(call, one).items()]
-        shown = found[query.offset : query.offset + query.limit]
+        volume_types = await call.service.volumes.types.list_(call.caller, query._replace(limit=-1))
+        volume_types = [one for one in volume_types if specs.items() <= visible_specs(call, one).items()]
+        page = volume_types[query.offset : query.offset + query.limit]
     else:
-        shown = await call.service.volumes.types.list_(call.caller, query)
-    views, path = [view(call, one) for one in shown], f"{as_asked(call)}/types"
+        page = await call.service.volumes.types.list_(call.caller, query)
+    views, path = [view(call, one) for one in page], f"{as_asked(call)}/types"
     return answer(list_body(call, path, "volume_types", views, query.limit, "offset", links="volume_type_links"))
 
 
@@ -73,15 +73,15 @@ async def show(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    found, wish = await type_of(call), call.body["volume_type"]
-    told = {name: value for name, value in wish.items() if value is not None}
-    if not told:
+    volume_type, request = await type_of(call), call.body["volume_type"]
+    changes = {name: value for name, value in request.items() if value is not None}
+    if not changes:
         raise Refused(400, "Specify volume type name, description, is_public or a combination thereof.")
-    if "name" in told:
-        told["name"] = told["name"].strip()
-    if "is_public" in told:
-        told["is_public"] = is_true(told["is_public"])
-    changed = await call.service.volumes.types.update(call.caller, found.id, told)
+    if "name" in changes:
+        changes["name"] = changes["name"].strip()
+    if "is_public" in changes:
+        changes["is_public"] = is_true(changes["is_public"])
+    changed = await call.service.volumes.types.update(call.caller, volume_type.id, changes)
     return answer({"volume_type": brief(call, changed)})
 
 
@@ -91,24 +91,24 @@ async def delete(call: Call) -> Response:
 
 
 def brief(call: Call, one: VolumeType) -> dict[str, Content]:
-    shown: dict[str, Content] = {
+    attributes: dict[str, Content] = {
         "id": one.id,
         "name": one.name,
         "is_public": one.is_public,
         "description": one.description,
     }
     if call.allows(f"{RULE}access_types_extra_specs"):
-        shown["extra_specs"] = visible_specs(call, one)
-    return shown
+        attributes["extra_specs"] = visible_specs(call, one)
+    return attributes
 
 
 def view(call: Call, one: VolumeType) -> dict[str, Content]:
-    shown = brief(call, one)
+    attributes = brief(call, one)
     if call.allows(f"{RULE}access_types_qos_specs_id"):
-        shown["qos_specs_id"] = None
+        attributes["qos_specs_id"] = None
     if call.allows(f"{RULE}volume_type_access"):
-        shown["os-volume-type-access:is_public"] = one.is_public
-    return shown
+        attributes["os-volume-type-access:is_public"] = one.is_public
+    return attributes
 
 
 def visible_specs(call: Call, one: VolumeType) -> dict[str, str]:

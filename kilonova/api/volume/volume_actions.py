@@ -42,11 +42,11 @@ async def revert(call: Call) -> Response:
 
 
 async def reimage(call: Call) -> Response:
-    volume, wish = await volume_of(call), call.body["os-reimage"]
-    reserved = is_true(wish.get("reimage_reserved", False))
+    volume, request = await volume_of(call), call.body["os-reimage"]
+    reserved = is_true(request.get("reimage_reserved", False))
     if reserved:
         call.require("volume:reimage_reserved", project_id=volume.project_id)
-    image = await find_image(call, wish["image_id"])
+    image = await find_image(call, request["image_id"])
     await call.service.volumes.changes.reimage(call.caller, volume.id, image, reserved=reserved)
     return nothing(202)
 
@@ -71,18 +71,18 @@ async def set_readonly(call: Call) -> Response:
 
 
 async def reset(call: Call) -> Response:
-    volume, wish = await volume_of(call), call.body["os-reset_status"]
-    told = {name: value.lower() for name, value in wish.items() if value}
-    if not told:
+    volume, request = await volume_of(call), call.body["os-reset_status"]
+    statuses = {name: value.lower() for name, value in request.items() if value}
+    if not statuses:
         raise Refused(400, "Must specify 'status', 'attach_status' or 'migration_status' for update.")
     for name, known in (
         ("status", RESETTABLE),
         ("attach_status", {ATTACHED, DETACHED}),
         ("migration_status", MIGRATION_STATES),
     ):
-        if told.get(name, next(iter(known))) not in known:
-            raise Refused(400, f"{name} {told[name][:80]!r} is not one of {', '.join(sorted(known))}.")
-    await call.service.volumes.changes.reset(call.caller, volume.id, Said(**told))
+        if statuses.get(name, next(iter(known))) not in known:
+            raise Refused(400, f"{name} {statuses[name][:80]!r} is not one of {', '.join(sorted(known))}.")
+    await call.service.volumes.changes.reset(call.caller, volume.id, Said(**statuses))
     return nothing(202)
 
 
@@ -97,10 +97,10 @@ async def force_delete(call: Call) -> Response:
 
 async def upload(call: Call) -> Response:
     """Upload a volume as an image. The image is recorded first, so that the response has its id; its bytes follow."""
-    volume, wish = await volume_of(call), call.body["os-volume_upload_image"]
-    if wish.get("disk_format", RAW) not in (RAW, QCOW2) or (wish.get("container_format") or "bare") != "bare":
+    volume, request = await volume_of(call), call.body["os-volume_upload_image"]
+    if request.get("disk_format", RAW) not in (RAW, QCOW2) or (request.get("container_format") or "bare") != "bare":
         raise Refused(400, "Use disk_format raw or qcow2, and container_format bare.")
-    visibility = wish.get("visibility", PRIVATE)
+    visibility = request.get("visibility", PRIVATE)
     if visibility == PUBLIC:
         call.require(f"{ACTIONS}upload_public", project_id=volume.project_id)
     changed, image = await call.service.volumes.changes.upload(
@@ -108,12 +108,12 @@ async def upload(call: Call) -> Response:
         volume.id,
         _image(
             volume,
-            name=wish["image_name"],
+            name=request["image_name"],
             visibility=visibility,
-            is_protected=is_true(wish.get("protected", False)),
-            disk_format=wish.get("disk_format", RAW),
+            is_protected=is_true(request.get("protected", False)),
+            disk_format=request.get("disk_format", RAW),
         ),
-        force=is_true(wish.get("force", False)),
+        force=is_true(request.get("force", False)),
     )
     return answer({"os-volume_upload_image": _uploaded(call, changed, image)}, 202)
 
@@ -121,7 +121,7 @@ async def upload(call: Call) -> Response:
 def _image(volume: Volume, *, name: str, visibility: str, is_protected: bool, disk_format: str) -> Image:
     """It keeps what the volume remembers of the image it came from, as far as that is still true."""
     facts = ("image_id", "image_name", "checksum", "container_format", "disk_format", "min_disk", "min_ram", "size")
-    kept = {name: value for name, value in volume.image_metadata.items() if name not in facts}
+    properties = {name: value for name, value in volume.image_metadata.items() if name not in facts}
     return Image(
         id="",
         name=name,
@@ -130,12 +130,12 @@ def _image(volume: Volume, *, name: str, visibility: str, is_protected: bool, di
         protected=is_protected,
         container_format="bare",
         disk_format=disk_format,
-        properties=kept,
+        properties=properties,
     )
 
 
 def _uploaded(call: Call, volume: Volume, image: Image) -> dict[str, Content]:
-    shown: dict[str, Content] = {
+    view: dict[str, Content] = {
         "id": volume.id,
         "updated_at": time_text(volume.updated_at),
         "status": volume.status,
@@ -147,7 +147,7 @@ def _uploaded(call: Call, volume: Volume, image: Image) -> dict[str, Content]:
         "disk_format": image.disk_format,
         "image_name": image.name,
     }
-    return shown | ({"protected": image.protected, "visibility": image.visibility} if call.at(3, 1) else {})
+    return view | ({"protected": image.protected, "visibility": image.visibility} if call.at(3, 1) else {})
 
 
 async def set_image_metadata(call: Call) -> Response:

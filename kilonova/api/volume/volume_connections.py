@@ -20,20 +20,20 @@ async def mark(call: Call) -> Response:
 
 
 async def attach(call: Call) -> Response:
-    volume, wish = await volume_of(call), call.body["os-attach"]
-    told = {
-        "server_id": wish.get("instance_uuid"),
-        "host": wish.get("host_name"),
-        "device": wish["mountpoint"],
-        "mode": wish.get("mode", "rw"),
+    volume, request = await volume_of(call), call.body["os-attach"]
+    attributes = {
+        "server_id": request.get("instance_uuid"),
+        "host": request.get("host_name"),
+        "device": request["mountpoint"],
+        "mode": request.get("mode", "rw"),
     }
-    await call.service.volumes.attachments.attach(call.caller, volume.id, told)
+    await call.service.volumes.attachments.attach(call.caller, volume.id, attributes)
     return nothing(202)
 
 
 async def detach(call: Call) -> Response:
-    volume, wish = await volume_of(call), call.body["os-detach"] or {}
-    await call.service.volumes.attachments.detach(call.caller, volume.id, wish.get("attachment_id"))
+    volume, request = await volume_of(call), call.body["os-detach"] or {}
+    await call.service.volumes.attachments.detach(call.caller, volume.id, request.get("attachment_id"))
     return nothing(202)
 
 
@@ -50,9 +50,9 @@ async def terminate(call: Call) -> Response:
 
 
 async def force_detach(call: Call) -> Response:
-    volume, wish = await volume_of(call), call.body["os-force_detach"]
+    volume, request = await volume_of(call), call.body["os-force_detach"]
     attachments = call.service.volumes.attachments
-    await attachments.detach(call.caller, volume.id, wish.get("attachment_id"), force=True)
+    await attachments.detach(call.caller, volume.id, request.get("attachment_id"), force=True)
     return nothing(202)
 
 

@@ -18,26 +18,26 @@ ABSENT = {"consistencygroup_id": "consistency group", "group_id": "group", "back
 
 
 async def new_volume(call: Call) -> NewVolume:
-    wish = call.body["volume"]
-    for word, noun in ABSENT.items():
-        if wish.get(word):
-            raise Refused(404, f"There is no {noun} {str(wish[word])[:80]}: this cloud has none.")
-    if is_true(wish.get("multiattach") or False):
+    request = call.body["volume"]
+    for key, noun in ABSENT.items():
+        if request.get(key):
+            raise Refused(404, f"There is no {noun} {str(request[key])[:80]}: this cloud has none.")
+    if is_true(request.get("multiattach") or False):
         text = "multiattach parameter has been removed: choose a volume type whose extra specs have multiattach."
         raise Refused(400, text)
-    if wish.get("volume_type"):
-        await require_type(call, wish["volume_type"])
-    reference = wish.get("imageRef") or wish.get("image_id")
+    if request.get("volume_type"):
+        await require_type(call, request["volume_type"])
+    reference = request.get("imageRef") or request.get("image_id")
     if reference:
         call.require("volume:create_from_image")
     return NewVolume(
-        size=_size(wish.get("size")),
-        **described(wish),
-        type=wish.get("volume_type") or "",
-        zone=(wish.get("availability_zone") or "").strip(),
-        metadata=wish.get("metadata") or {},
-        snapshot_id=wish.get("snapshot_id") or "",
-        source_id=wish.get("source_volid") or "",
+        size=_size(request.get("size")),
+        **described(request),
+        type=request.get("volume_type") or "",
+        zone=(request.get("availability_zone") or "").strip(),
+        metadata=request.get("metadata") or {},
+        snapshot_id=request.get("snapshot_id") or "",
+        source_id=request.get("source_volid") or "",
         image=await find_image(call, reference) if reference else None,
     )
 
@@ -62,9 +62,9 @@ async def find_image(call: Call, reference: str) -> Image:
         return await call.service.images.find(call.caller, reference.rpartition("/")[2])
     except Refused:
         named = (Condition("name", EQUAL, reference), *scope(call.caller))
-        found = await call.service.images.list_(call.caller, ListQuery(named, limit=2))
-    if len(found) > 1:
+        images = await call.service.images.list_(call.caller, ListQuery(named, limit=2))
+    if len(images) > 1:
         raise Refused(409, f"Multiple matches found for '{reference[:80]}', use an ID to be more specific.")
-    if not found:
+    if not images:
         raise no_image(reference)
-    return found[0]
+    return images[0]

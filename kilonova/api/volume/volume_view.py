@@ -27,7 +27,7 @@ def detail(call: Call, volume: Volume) -> dict[str, Content]:
 
 def made(call: Call, volume: Volume) -> dict[str, Content]:
     """Return the attributes that create and update show, not all of them."""
-    shown: dict[str, Content] = {
+    view: dict[str, Content] = {
         "id": volume.id,
         "status": volume.status,
         "size": volume.size,
@@ -49,14 +49,14 @@ def made(call: Call, volume: Volume) -> dict[str, Content]:
         "multiattach": volume.multiattach,
         "attachments": _attachments(call, volume),
     }
-    return shown | _since(call, volume)
+    return view | _since(call, volume)
 
 
 def _set_by_others(volume: Volume) -> dict[str, str]:
     """Return the values shown among the owner's metadata that the owner did not set."""
     modes = [one.mode for one in volume.attachments if one.status == ATTACHED]
-    told = {"attached_mode": modes[0]} if modes else {}
-    return told if volume.readonly is None else told | {"readonly": str(volume.readonly)}
+    metadata = {"attached_mode": modes[0]} if modes else {}
+    return metadata if volume.readonly is None else metadata | {"readonly": str(volume.readonly)}
 
 
 def _attachments(call: Call, volume: Volume) -> list[dict[str, Content]]:
@@ -78,34 +78,34 @@ def _attachments(call: Call, volume: Volume) -> list[dict[str, Content]]:
 
 def _extended(call: Call, volume: Volume) -> dict[str, Content]:
     """Return the attributes that need a right of their own."""
-    shown: dict[str, Content] = {}
+    view: dict[str, Content] = {}
     target = volume.project_id
     if call.allows(f"{EXTENSION}volume_host_attribute", project_id=target):
-        shown["os-vol-host-attr:host"] = pool_of(volume.backend)
+        view["os-vol-host-attr:host"] = pool_of(volume.backend)
     if call.allows(f"{EXTENSION}volume_tenant_attribute", project_id=target):
-        shown["os-vol-tenant-attr:tenant_id"] = volume.project_id
+        view["os-vol-tenant-attr:tenant_id"] = volume.project_id
     if call.allows(f"{EXTENSION}volume_mig_status_attribute", project_id=target):
-        shown |= {"os-vol-mig-status-attr:migstat": volume.migration_status, "os-vol-mig-status-attr:name_id": None}
+        view |= {"os-vol-mig-status-attr:migstat": volume.migration_status, "os-vol-mig-status-attr:name_id": None}
     if volume.image_metadata and call.allows(f"{EXTENSION}volume_image_metadata:show", project_id=target):
-        shown["volume_image_metadata"] = volume.image_metadata
-    return shown
+        view["volume_image_metadata"] = volume.image_metadata
+    return view
 
 
 def _since(call: Call, volume: Volume) -> dict[str, Content]:
-    shown: dict[str, Content] = {"migration_status": volume.migration_status} if call.caller.is_admin else {}
+    view: dict[str, Content] = {"migration_status": volume.migration_status} if call.caller.is_admin else {}
     if call.at(3, 13):
-        shown["group_id"] = None
+        view["group_id"] = None
     if call.at(3, 21) and call.caller.is_admin:
-        shown["provider_id"] = None
+        view["provider_id"] = None
     if call.at(3, 48):
-        shown |= {"shared_targets": False, "service_uuid": volume.backend}
+        view |= {"shared_targets": False, "service_uuid": volume.backend}
     if call.at(3, 61) and call.caller.is_admin:
-        shown["cluster_name"] = None
+        view["cluster_name"] = None
     if call.at(3, 63):
-        shown["volume_type_id"] = volume.type_id
+        view["volume_type_id"] = volume.type_id
     if call.at(3, 65):
-        shown["consumes_quota"] = True
-    return shown
+        view["consumes_quota"] = True
+    return view
 
 
 def _links(call: Call, volume_id: str) -> list[dict[str, str]]:

@@ -69,10 +69,10 @@ class VolumeCollection(OwnedCollection[Volume]):
 async def totals(call: Call) -> Response:
     """Show the number and the total size of volumes."""
     count, size, metadata = await call.service.volumes.volumes.summary(viewer_of(call))
-    shown: dict[str, Content] = {"total_count": count, "total_size": size}
+    view: dict[str, Content] = {"total_count": count, "total_size": size}
     if call.at(3, 36):
-        shown["metadata"] = metadata
-    return answer({"volume-summary": shown})
+        view["metadata"] = metadata
+    return answer({"volume-summary": view})
 
 
 async def encryption(call: Call) -> Response:
