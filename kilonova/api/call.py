@@ -104,10 +104,10 @@ class Call:
         """Return a URL that the client can reach: `path` is below this service's prefix."""
         return f"{self.service.public_url}{self.prefix}{path}"
 
-    def location(self, *words: str) -> dict[str, str]:
+    def location(self, *segments: str) -> dict[str, str]:
         """The header that says where a new thing is. A name that a client chose could end the header or the address, so
         each word is quoted."""
-        return {"Location": self.url("".join(f"/{quote(word, safe='')}" for word in words))}
+        return {"Location": self.url("".join(f"/{quote(segment, safe='')}" for segment in segments))}
 
     @property
     def requester(self) -> Requester:

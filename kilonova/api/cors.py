@@ -32,10 +32,10 @@ class Cors:
 
     def _before(self, given: Headers) -> Mapping[str, str]:
         """Return the headers of the response to a preflight request. Without our headers it means no."""
-        asked = {name.lower() for name in _listed(given.get("access-control-request-headers", ""))}
+        requested = {name.lower() for name in _listed(given.get("access-control-request-headers", ""))}
         allowed = {name.lower() for name in self.headers} | ALWAYS_ALLOWED
         is_fine = given["origin"] in self.origins and given["access-control-request-method"] in METHODS
-        if not is_fine or not asked <= allowed:
+        if not is_fine or not requested <= allowed:
             return {"vary": "origin"}
         return {
             **self._for(given["origin"]),

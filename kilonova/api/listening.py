@@ -61,8 +61,8 @@ def listening(address: str, public_url: str, options: HttpOptions, option: str =
     with _bound(address, option) as bound:
         scheme = "https" if certificate is not None else "http"
         host, port = bound.getsockname()[:2]
-        shown = f"{scheme}://{_in_url(host)}:{port}"
-        yield Listener(bound, options, _public(public_url, bound, scheme, address), shown, certificate)
+        url = f"{scheme}://{_in_url(host)}:{port}"
+        yield Listener(bound, options, _public(public_url, bound, scheme, address), url, certificate)
 
 
 @contextlib.contextmanager
@@ -74,14 +74,14 @@ def _bound(address: str, option: str) -> Iterator[socket.socket]:
     if len(port) > 9 or int(port) > 65535:
         raise Refused("bad_configuration", f"{option} {address}: the port must be 1 to 65535")
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
         raise Refused("cannot_listen", f"cannot listen on {address}: {error.strerror}") from error
     with bound:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(place)
+            bound.bind(socket_address)
         except OSError as error:
             text = f"cannot listen on {address}: {error.strerror}; stop what uses it or choose another with {option}"
             raise Refused("cannot_listen", text) from error

@@ -83,9 +83,9 @@ async def _rows(store: Store, query: Sql, answers: Gauge) -> Sequence[Row]:
         return await tx.all(query)
 
     try:
-        found = await store.read(body)
+        rows = await store.read(body)
     except KilonovaError:
         answers.labels(store.name).set(0)
         return []
     answers.labels(store.name).set(1)
-    return found
+    return rows

@@ -33,12 +33,12 @@ def spoken(given: str | None, oldest: Version, newest: Version) -> Version:
         return oldest
     if given == "latest":
         return newest
-    found = _NUMBER.match(given)
-    if found is None:
+    match = _NUMBER.match(given)
+    if match is None:
         raise Refused(
             400, f"API Version String {given[:40]} is of invalid format. Must be of format MajorNum.MinorNum."
         )
-    version = int(found[1][:6]), int(found[2][:6])
+    version = int(match[1][:6]), int(match[2][:6])
     if not oldest <= version <= newest:
         known = f"Minimum is {text_of(oldest)} and maximum is {text_of(newest)}."
         raise Refused(406, f"Version {given[:40]} is not supported by the API. {known}")
@@ -47,5 +47,5 @@ def spoken(given: str | None, oldest: Version, newest: Version) -> Version:
 
 def without_project(path: str) -> tuple[str, str]:
     """The project may stand first in the path; the rest, and the project."""
-    found = _PROJECT.match(path)
-    return (path[found.end() :], found[1]) if found else (path, "")
+    match = _PROJECT.match(path)
+    return (path[match.end() :], match[1]) if match else (path, "")

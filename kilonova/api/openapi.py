@@ -25,7 +25,7 @@ def document(title: str, routes: Iterable[Route], version: Version, server: str)
         "servers": [{"url": server}],
         "components": {"securitySchemes": TOKEN},
         "paths": {
-            path: {method: _operation(found, version) for method, found in methods.items()}
+            path: {method: _operation(method_routes, version) for method, method_routes in methods.items()}
             for path, methods in paths.items()
         },
     }
@@ -51,8 +51,8 @@ def _operation(routes: Sequence[Route], version: Version) -> dict[str, Content]:
 
 
 def summary(route: Route) -> str:
-    told = (route.handler.__doc__ or "").strip().partition("\n")[0]
-    return told or f"{route.handler.__module__.rpartition('.')[2]}: {route.handler.__name__.strip('_')}"
+    first_line = (route.handler.__doc__ or "").strip().partition("\n")[0]
+    return first_line or f"{route.handler.__module__.rpartition('.')[2]}: {route.handler.__name__.strip('_')}"
 
 
 def _in_path(path: str) -> list[dict[str, Content]]:

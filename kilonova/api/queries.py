@@ -26,15 +26,15 @@ def moment(text: str) -> float | None:
 
 def page_query(call: Call, *without: str, **more: str) -> str:
     """Return the query of another page: this one's, but for the marker and these parameters, and with more."""
-    kept = [(name, value) for name, value in call.query.multi_items() if name != "marker" and name not in without]
-    return urlencode([*kept, *more.items()])
+    parameters = [(name, value) for name, value in call.query.multi_items() if name != "marker" and name not in without]
+    return urlencode([*parameters, *more.items()])
 
 
 def next_links(
-    call: Call, path: str, shown: Sequence[object], limit: int, marker: str, *without: str
+    call: Call, path: str, records: Sequence[object], limit: int, marker: str, *without: str
 ) -> list[dict[str, str]]:
     """Return the link to the next page, if any. A full page may be followed by another."""
-    if not shown or len(shown) < limit:
+    if not records or len(records) < limit:
         return []
     return [{"rel": "next", "href": f"{call.url(path)}?{page_query(call, *without, marker=marker)}"}]
 
@@ -43,12 +43,12 @@ def list_body(
     call: Call,
     path: str,
     noun: str,
-    shown: Sequence[Mapping[str, Content]],
+    records: Sequence[Mapping[str, Content]],
     limit: int,
     *without: str,
     by: str = "id",
     links: str = "",
 ) -> dict[str, Content]:
     """Return the records of a page as `noun`, and the link to the next page, if any. `by`: what a marker names."""
-    more = next_links(call, path, shown, limit, str(shown[-1][by]), *without) if shown else []
-    return {noun: shown, links or f"{noun}_links": more} if more else {noun: shown}
+    more = next_links(call, path, records, limit, str(records[-1][by]), *without) if records else []
+    return {noun: records, links or f"{noun}_links": more} if more else {noun: records}

@@ -37,16 +37,16 @@ def parsed(body: bytes | bytearray) -> Any:
     if NUL in body:  # no database takes it in a text
         raise Refused(400, "A string must not contain the NUL character")
     try:
-        found = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Refused(400, "Malformed request body") from None
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deeper(found, MAX_DEPTH):
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deeper(document, MAX_DEPTH):
         raise Refused(400, f"Malformed request body: it is nested more than {MAX_DEPTH} deep")
-    return found
+    return document
 
 
-def _is_deeper(found: Any, most: int) -> bool:
-    level = [found]
+def _is_deeper(document: Any, most: int) -> bool:
+    level = [document]
     for _ in range(most):
         inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [one for each in inside for one in each]
@@ -57,9 +57,9 @@ def _is_deeper(found: Any, most: int) -> bool:
 
 def decode(body: bytes, form: type[T]) -> T:
     """Decode a body. Kilonova's own forms are types; errors have the same words as those of all other forms."""
-    found = parsed(body)
-    _forms(cast(Hashable, form)).check(found, EVER)
-    return msgspec.convert(found, form)
+    document = parsed(body)
+    _forms(cast(Hashable, form)).check(document, EVER)
+    return msgspec.convert(document, form)
 
 
 @cache

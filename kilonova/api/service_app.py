@@ -106,12 +106,12 @@ class ServiceApp:
         path, project = self.dialect.path_of(request.scope["service_path"])
         if NUL_IN_ADDRESS in path or NUL_IN_ADDRESS.encode() in request.scope["query_string"]:
             raise Refused(400, "The URL must not contain the NUL character.")
-        found = self.router.find(path)
-        if found is None:
+        match = self.router.find(path)
+        if match is None:
             if self.elsewhere is None:
                 raise _no_route(request.method, path)
-            found = [self.elsewhere], {}
-        routes, parameters = found
+            match = [self.elsewhere], {}
+        routes, parameters = match
         same_method = [route for route in routes if route.method == request.method]
         if not same_method:
             raise _not_allowed(request.method, routes)

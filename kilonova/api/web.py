@@ -91,8 +91,8 @@ async def serve_web(
     )
     server = _UvicornServer(config, connections, certificate)
     serving = asyncio.create_task(server.serve([listener]))
-    told = asyncio.create_task(stopping.wait())
-    await asyncio.wait([serving, told], return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    stop_wait = asyncio.create_task(stopping.wait())
+    await asyncio.wait([serving, stop_wait], return_when=asyncio.FIRST_COMPLETED)
+    stop_wait.cancel()
     server.should_exit = True
     await serving

@@ -74,8 +74,8 @@ def _era_lines(done: RestoreReport) -> list[str]:
         "volumes that go with their server no more": len(done.kept),
     }
     always = ("operations abandoned", "servers to be compared")
-    shown = [f"{name}: {count}" for name, count in counts.items() if count or name in always]
-    first = f"{done.name:<10} era {done.before} -> {done.era}   {', '.join(shown)}"
+    amounts = [f"{name}: {count}" for name, count in counts.items() if count or name in always]
+    first = f"{done.name:<10} era {done.before} -> {done.era}   {', '.join(amounts)}"
     return [first, *(f"{done.name:<10} {sentence}" for sentence in (*done.files, *done.kept))]
 
 
@@ -126,15 +126,15 @@ async def _lost(settings: Settings, data: Path, name: str, url: str, reason: str
     try:
         if fleet:
             await refuse_while_conductors_work(stores)
-        word = await replace_lost(stores, name, url, reason, new_id=Uuids().uuid, clock=clock)
-        remade = await remake(stores, word)
+        loss = await replace_lost(stores, name, url, reason, new_id=Uuids().uuid, clock=clock)
+        remade = await remake(stores, loss)
     finally:
         await stores.close()
     counts = {"servers": remade.servers, "hosts": remade.hosts, "unrecorded": remade.unrecorded}
     if form != "table":
-        print_data({"cell": name, **{key: word[key] for key in ("store_id", "replacement", "era")}, **counts}, form)
+        print_data({"cell": name, **{key: loss[key] for key in ("store_id", "replacement", "era")}, **counts}, form)
         return
-    print(f"{name:<10} store {word['store_id']} is replaced by {word['replacement']}, era {word['era']}")
+    print(f"{name:<10} store {loss['store_id']} is replaced by {loss['replacement']}, era {loss['era']}")
     print(f"{name:<10} servers recorded again: {remade.servers}, hosts recorded again: {remade.hosts}")
     if remade.unrecorded:
         print(f"{name:<10} servers without a request spec, not recorded: {remade.unrecorded}; see `kilonova audit`")

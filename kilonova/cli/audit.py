@@ -69,44 +69,44 @@ def audit(
 
     Exit code 6: there was a difference, repaired or not.
     """
-    found = login.cloud().post("/audits", {"repair": repair})["audit"]
+    report = login.cloud().post("/audits", {"repair": repair})["audit"]
     if login.form == "table":
-        print_lines(lines_of(found))
+        print_lines(lines_of(report))
     else:
-        print_data(found, login.form)
-    return DIFFERENCES if differences(found) else DONE
+        print_data(report, login.form)
+    return DIFFERENCES if differences(report) else DONE
 
 
-def lines_of(found: AuditReport) -> list[str]:
-    lines = [f"{found['consumers']} consumers have allocations, {found['busy']} have an open operation"]
-    lines += [f"{one['outcome']}: {_why(one)}{one['sentence']}" for one in found["findings"]]
+def lines_of(report: AuditReport) -> list[str]:
+    lines = [f"{report['consumers']} consumers have allocations, {report['busy']} have an open operation"]
+    lines += [f"{one['outcome']}: {_why(one)}{one['sentence']}" for one in report["findings"]]
     lines += [
         f"{one['outcome']}: {_why(one)}provider {one['provider']} {one['resource_class']}: "
         f"recorded used={one['used']}, allocations={one['held']}"
-        for one in found["unbalanced"]
+        for one in report["unbalanced"]
     ]
     lines += [
         f"{one['outcome']}: user {one['user']} in project {one['project']}: recorded use {_amounts(one['kept'])}, "
         f"servers have {_amounts(one['counted'])}"
-        for one in found["miscounted"]
+        for one in report["miscounted"]
     ]
-    lines += [f"found: {sentence}" for sentence in found["hardware"]]
-    lines += [f"found: {one['kind']}: {one['sentence']}" for one in found["differences"]]
-    lines += [f"left: {sentence}" for sentence in found["abandoned"]]
-    if found["silent"]:
-        lines.append(f"hosts that did not answer: {', '.join(found['silent'])}")
-    for cell, why in found["unreachable"].items():
+    lines += [f"found: {sentence}" for sentence in report["hardware"]]
+    lines += [f"found: {one['kind']}: {one['sentence']}" for one in report["differences"]]
+    lines += [f"left: {sentence}" for sentence in report["abandoned"]]
+    if report["silent"]:
+        lines.append(f"hosts that did not answer: {', '.join(report['silent'])}")
+    for cell, why in report["unreachable"].items():
         lines.append(f"cell {cell} does not answer: {why}")
-    if found["unknown"]:
-        lines.append(f"unknown, their cell does not answer: {', '.join(found['unknown'])}")
-    if found["foreign"]:
-        lines.append(f"not created by this cloud, left alone: {', '.join(found['foreign'])}")
-    count = differences(found)
+    if report["unknown"]:
+        lines.append(f"unknown, their cell does not answer: {', '.join(report['unknown'])}")
+    if report["foreign"]:
+        lines.append(f"not created by this cloud, left alone: {', '.join(report['foreign'])}")
+    count = differences(report)
     return [*lines, f"{count} difference{'' if count == 1 else 's'}"]
 
 
-def differences(found: AuditReport) -> int:
-    return sum(len(found[kind]) for kind in COUNTED)
+def differences(report: AuditReport) -> int:
+    return sum(len(report[kind]) for kind in COUNTED)
 
 
 def _amounts(amounts: dict[str, int]) -> str:

@@ -34,10 +34,12 @@ def status(
     settings = load(data, config, overrides or [])
     records = []
     for name, url in with_made(settings, addresses(settings, data), data).items():
-        found = status_blocking(url, role_of(name))
-        word = "current" if found.is_current else "newer than this program" if found.is_newer else "to be upgraded"
-        record = {"database": name, "revision": found.current, "needs": found.head, "state": word}
-        records.append({**record, "address": found.where})
+        revision = status_blocking(url, role_of(name))
+        state = (
+            "current" if revision.is_current else "newer than this program" if revision.is_newer else "to be upgraded"
+        )
+        record = {"database": name, "revision": revision.current, "needs": revision.head, "state": state}
+        records.append({**record, "address": revision.where})
     print_list(records, {header: header for header in STATUS_HEADERS}, form)
 
 

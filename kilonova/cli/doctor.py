@@ -114,16 +114,16 @@ def _for_host(host: ShownHost, servers: int) -> list[str]:
 
 def _failure_watch(cloud: Cloud) -> Iterator[Diagnosis]:
     """Only where it would act: elsewhere the hosts say everything."""
-    found = cloud.get("/ha")["ha"]
-    if not found["automatic"]:
+    watch = cloud.get("/ha")["ha"]
+    if not watch["automatic"]:
         return
-    if (word := found["disarmed"]) is not None:
-        until = "" if word["until"] is None else f" until {moment(word['until'])}"
-        yield Diagnosis("failure watch", "", f"disarmed{until}: {word['reason']}", ["kilonova ha arm"])
-    for one in found["silent"]:
+    if (disarming := watch["disarmed"]) is not None:
+        until = "" if disarming["until"] is None else f" until {moment(disarming['until'])}"
+        yield Diagnosis("failure watch", "", f"disarmed{until}: {disarming['reason']}", ["kilonova ha arm"])
+    for one in watch["silent"]:
         if one["decision"] == "held" and one["servers"]:
             yield Diagnosis("failure watch", one["host"], f"not evacuated: {one['why']}", ["kilonova ha status"])
-    for one in found["records"]:
+    for one in watch["records"]:
         if one["state"] in ("fence_failed", "incomplete"):
             text = f"{one['state'].replace('_', ' ')}: {one['sentence']}"
             yield Diagnosis("failure watch", one["host"], text, ["kilonova ha status"])
@@ -149,8 +149,8 @@ def _commands_in(sentence: str | None) -> list[str]:
     """The commands that a sentence of the cloud names: `kilonova …` or `openstack …` up to its full stop."""
     import re
 
-    found = re.findall(r"`?((?:kilonova|openstack) [^`;.,]+)", sentence or "")
-    return [command.strip() for command in found]
+    commands = re.findall(r"`?((?:kilonova|openstack) [^`;.,]+)", sentence or "")
+    return [command.strip() for command in commands]
 
 
 def _unplaced(cloud: Cloud) -> Iterator[Diagnosis]:

@@ -44,32 +44,35 @@ def explain(
     whole: Annotated[bool, Parameter(negative=(), help="Show every recorded host, however many.")] = False,
 ) -> None:
     """Show which hosts were considered, and why each was chosen or rejected: host, filter, number."""
-    found = _decided(login.cloud(), thing)
+    explanation = _decided(login.cloud(), thing)
     if login.form == "table":
-        print_lines(lines(found, whole=whole))
+        print_lines(lines(explanation, whole=whole))
     else:
-        print_data(found, login.form)
+        print_data(explanation, login.form)
 
 
-def _decided(cloud: Cloud, thing: str) -> Any:
-    if is_id(thing):
+def _decided(cloud: Cloud, name_or_id: str) -> Any:
+    if is_id(name_or_id):
         try:
-            return cloud.get(f"/operations/{segment(thing)}/explain")
+            return cloud.get(f"/operations/{segment(name_or_id)}/explain")
         except Refused as why:
             if why.code != "not_found":
                 raise
-    return cloud.get(f"/servers/{segment(server_id(cloud, thing))}/explain")
+    return cloud.get(f"/servers/{segment(server_id(cloud, name_or_id))}/explain")
 
 
-def lines(found: Explanation, *, whole: bool = False) -> list[str]:
+def lines(explanation: Explanation, *, whole: bool = False) -> list[str]:
     """Each attempt with its decision and its outcome; the number is left out when there is only one."""
-    attempts: list[ShownAttempt] = [*found["earlier"], {"decision": found["decision"], "problem": found["problem"]}]
-    said = [f"operation {found['operation']}"]
+    attempts: list[ShownAttempt] = [
+        *explanation["earlier"],
+        {"decision": explanation["decision"], "problem": explanation["problem"]},
+    ]
+    said = [f"operation {explanation['operation']}"]
     for number, attempt in enumerate(attempts, 1):
         several = len(attempts) > 1
         said += [f"  attempt {number}"] if several else []
         said += [f"{'    ' if several else '  '}{line}" for line in _attempt(attempt, whole)]
-    return [*said, *([f"  old disk: {found['old_disk']}"] if found.get("old_disk") else [])]
+    return [*said, *([f"  old disk: {explanation['old_disk']}"] if explanation.get("old_disk") else [])]
 
 
 def _attempt(attempt: ShownAttempt, whole: bool) -> list[str]:

@@ -52,15 +52,15 @@ RECORDS: Columns = {
 @app.command
 def status(*, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show silent hosts with the evidence, what is done about each and why, and the newest records."""
-    found = login.cloud().get("/ha")["ha"]
+    watch = login.cloud().get("/ha")["ha"]
     if login.form != "table":
-        print_record(found, {name: name for name in found}, login.form)
+        print_record(watch, {name: name for name in watch}, login.form)
         return
-    print_lines([_sentence(found)])
+    print_lines([_sentence(watch)])
     for heading, key, columns in (("silent hosts", "silent", SILENT), ("records", "records", RECORDS)):
-        if found[key]:
+        if watch[key]:
             print(f"\n{heading}")
-            print_list(found[key], columns, "table")
+            print_list(watch[key], columns, "table")
 
 
 @app.command
@@ -81,21 +81,21 @@ def arm(*, login: CloudOptions = DEFAULT_LOGIN) -> None:
 
 
 def _change(body: JsonObject, login: CloudOptions) -> None:
-    found = login.cloud().post("/ha", body)["ha"]
-    print_outcome([_sentence(found)], found, login.form)
+    watch = login.cloud().post("/ha", body)["ha"]
+    print_outcome([_sentence(watch)], watch, login.form)
 
 
-def _sentence(found: WatchStatus) -> str:
-    silent = len(found["silent"])
-    heard = f"{silent} of {found['hosts']} hosts silent"
-    away = f"; cells that do not answer: {', '.join(found['cells_away'])}" if found["cells_away"] else ""
-    words = [] if found["automatic"] else ["automatic evacuation is off ([ha] automatic)"]
-    if not found["armed"] and found["disarmed"] is not None:
-        words.append(_disarmed(found["disarmed"]))
-    return f"{'; '.join(words or ['armed'])}; {heard}{away}"
+def _sentence(watch: WatchStatus) -> str:
+    silent = len(watch["silent"])
+    heard = f"{silent} of {watch['hosts']} hosts silent"
+    away = f"; cells that do not answer: {', '.join(watch['cells_away'])}" if watch["cells_away"] else ""
+    sentences = [] if watch["automatic"] else ["automatic evacuation is off ([ha] automatic)"]
+    if not watch["armed"] and watch["disarmed"] is not None:
+        sentences.append(_disarmed(watch["disarmed"]))
+    return f"{'; '.join(sentences or ['armed'])}; {heard}{away}"
 
 
-def _disarmed(word: Disarming) -> str:
-    until = "until somebody arms it" if word["until"] is None else f"until {moment(word['until'])}"
-    by = f" by {word['user_id']}" if word["user_id"] else ""
-    return f"disarmed {until}{by}: {word['reason']}"
+def _disarmed(disarming: Disarming) -> str:
+    until = "until somebody arms it" if disarming["until"] is None else f"until {moment(disarming['until'])}"
+    by = f" by {disarming['user_id']}" if disarming["user_id"] else ""
+    return f"disarmed {until}{by}: {disarming['reason']}"

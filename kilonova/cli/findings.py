@@ -30,8 +30,8 @@ def list_(
     login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """List what abandoned steps left and nobody has settled."""
-    found = login.cloud().get(f"/findings?settled={'true' if settled else 'false'}")["findings"]
-    print_list(found, COLUMNS, login.form)
+    findings = login.cloud().get(f"/findings?settled={'true' if settled else 'false'}")["findings"]
+    print_list(findings, COLUMNS, login.form)
 
 
 @app.command

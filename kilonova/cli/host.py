@@ -57,17 +57,17 @@ def list_(
 @app.command
 def show(host: HostName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show one host: its state, what it owes, and the guests in quarantine."""
-    shown = login.cloud().get(f"/hosts/{segment(host)}")["host"]
-    print_record(shown, FIELDS, login.form)
+    record = login.cloud().get(f"/hosts/{segment(host)}")["host"]
+    print_record(record, FIELDS, login.form)
     if login.form != "table":
         return
     for heading, key, columns in (
         ("owes the removal of", "owed", DEBT_COLUMNS),
         ("in quarantine", "quarantine", HELD_COLUMNS),
     ):
-        if shown[key]:
+        if record[key]:
             print(f"\n{heading}")
-            print_list([{"host": shown["name"], **one} for one in shown[key]], columns, "table")
+            print_list([{"host": record["name"], **one} for one in record[key]], columns, "table")
 
 
 @app.command
@@ -151,8 +151,8 @@ def enable(host: HostName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
 
 
 def _change(host: str, body: JsonObject, what: str, login: CloudOptions) -> None:
-    shown = login.cloud().post(f"/hosts/{segment(host)}", body)["host"]
-    print_outcome([f"{shown['name']} {what}; it is {shown['state']}"], shown, login.form)
+    record = login.cloud().post(f"/hosts/{segment(host)}", body)["host"]
+    print_outcome([f"{record['name']} {what}; it is {record['state']}"], record, login.form)
 
 
 def _ask_for_all(

@@ -19,6 +19,6 @@ def rotate_keys(
     login: CloudOptions = DEFAULT_LOGIN,
 ) -> None:
     """Sign tokens with a new key. Existing tokens stay valid until they expire, unless --revoke."""
-    made = login.cloud().post("/token-keys", {"revoke": True} if revoke else {})
+    response = login.cloud().post("/token-keys", {"revoke": True} if revoke else {})
     void = "; every earlier token is void" if revoke else ""
-    print_outcome([f"key {made['token_key']} signs from now on{void}"], made, login.form)
+    print_outcome([f"key {response['token_key']} signs from now on{void}"], response, login.form)

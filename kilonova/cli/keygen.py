@@ -46,10 +46,10 @@ def keygen(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Refused("usage", f"cannot create {directory}: {error.strerror}") from error
-    made = {SEAL_KEY: new_key(), ADMIN_PASSWORD: new_password()}
+    contents = {SEAL_KEY: new_key(), ADMIN_PASSWORD: new_password()}
     if names:
-        made[TLS_KEY], made[TLS_CERT] = self_signed(names, tls_days)
-    for name, text in made.items():
+        contents[TLS_KEY], contents[TLS_CERT] = self_signed(names, tls_days)
+    for name, text in contents.items():
         write_secret(directory / name, text.rstrip("\n"))
     print(_told(directory.absolute(), bool(names)))
 

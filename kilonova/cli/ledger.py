@@ -18,8 +18,8 @@ def _holds(line: Record) -> str:
     """Return, by provider, everything that the consumer held from then on."""
     providers: dict[str, list[str]] = {}
     for share in line["holds"]:
-        kept = " (kept for an evacuation)" if share["holder"] and share["holder"] != line["consumer"] else ""
-        providers.setdefault(share["provider_name"] + kept, []).append(f"{share['amount']} {share['resource_class']}")
+        suffix = " (kept for an evacuation)" if share["holder"] and share["holder"] != line["consumer"] else ""
+        providers.setdefault(share["provider_name"] + suffix, []).append(f"{share['amount']} {share['resource_class']}")
     return "; ".join(f"{name}: {', '.join(amounts)}" for name, amounts in providers.items()) or "nothing"
 
 

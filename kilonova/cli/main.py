@@ -113,9 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run_command(arguments: Sequence[str] | None) -> int:
     """Run one command and return its exit code."""
-    words = sys.argv[1:] if arguments is None else [*arguments]
+    command_line = sys.argv[1:] if arguments is None else [*arguments]
     try:
-        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(command_line, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else DONE
     except BrokenPipeError:  # `| head` has read enough; nothing more can be written there, not even at exit
@@ -124,7 +124,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         return _print_error("interrupted", INTERRUPTED)
     except CycloptsError as error:
-        return _print_error(f"{_sentence(error)}{_hint(error, words)}", USAGE)
+        return _print_error(f"{_sentence(error)}{_hint(error, command_line)}", USAGE)
     except Refused as why:
         return _print_error(why.message, USAGE if why.code in WRONGLY_ASKED else REFUSED)
     except Failed as why:
@@ -138,12 +138,12 @@ def _sentence(error: CycloptsError) -> str:
     return text if text.endswith((".", "?")) else f"{text}."
 
 
-def _hint(error: CycloptsError, words: Sequence[str]) -> str:
+def _hint(error: CycloptsError, arguments: Sequence[str]) -> str:
     """Return what to type instead, if it is known."""
     chain = [*(error.command_chain or ())]
     if isinstance(error, UnknownCommandError) and (error.unused_tokens or [""])[0].startswith("-"):
-        begins = next((at for at, word in enumerate(words) if word in app), 0)
-        instead = [*words[begins:], *words[:begins]]
+        begins = next((at for at, argument in enumerate(arguments) if argument in app), 0)
+        instead = [*arguments[begins:], *arguments[:begins]]
         try:
             app.parse_args(instead, exit_on_error=False, print_error=False)
         except CycloptsError as why:  # the command does not have it either

@@ -60,10 +60,10 @@ def _named(kind: str, given: str, records: Iterable[JsonObject]) -> str:
     return _only(kind, given, [one for one in records if one["name"] == given], lambda one: str(one["id"]))
 
 
-def _only(kind: str, given: str, matches: Sequence[JsonObject], shown: Any) -> str:
+def _only(kind: str, given: str, matches: Sequence[JsonObject], describe: Any) -> str:
     if not matches:
         raise Refused("not_found", f"{kind} {given!r}: not found, neither by name nor by id")
     if len(matches) > 1:
-        ids = ", ".join(shown(one) for one in matches)
+        ids = ", ".join(describe(one) for one in matches)
         raise Refused("ambiguous", f"{kind} {given!r}: {len(matches)} have this name; use the id: {ids}")
     return str(matches[0]["id"])

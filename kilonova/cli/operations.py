@@ -107,24 +107,24 @@ def find_operation(cloud: Cloud, given: str) -> WholeOperation:
 
 
 def _shown(cloud: Cloud, operation: str) -> WholeOperation:
-    shown: WholeOperation = cloud.get(f"/operations/{segment(operation)}")["operation"]
-    return shown
+    record: WholeOperation = cloud.get(f"/operations/{segment(operation)}")["operation"]
+    return record
 
 
 @app.command
 def show(operation: OperationOrServer, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show one operation with its steps."""
-    shown = find_operation(login.cloud(), operation)
-    print_record(shown, FIELDS, login.form)
+    record = find_operation(login.cloud(), operation)
+    print_record(record, FIELDS, login.form)
     if login.form != "table":
         return
-    for line in [*account_lines(shown), *(intervention(said) for said in shown["interventions"])]:
+    for line in [*account_lines(record), *(intervention(said) for said in record["interventions"])]:
         print_lines([line])
-    for finding in shown["findings"]:
+    for finding in record["findings"]:
         state = f"settled by {finding['settled_by']}" if finding["settled_by"] else "not settled"
         print_lines([f"finding {finding['id']}: {finding['step']} was abandoned; {state}"])
     print()
-    print_table(STEP_HEADERS, [_step(step) for step in shown["steps"]])
+    print_table(STEP_HEADERS, [_step(step) for step in record["steps"]])
 
 
 def _step(step: StepAnswer) -> list[Any]:

@@ -77,9 +77,9 @@ def print_record(record: Record, fields: Columns, form: Form) -> None:
     if form == "csv":
         _print_csv([list(cells), [_nested(cell) for cell in cells.values()]])
         return
-    shown = {name: _text(cell) for name, cell in cells.items() if cell not in (None, "")}
-    width = max(map(len, shown), default=0)
-    for name, text in shown.items():
+    texts = {name: _text(cell) for name, cell in cells.items() if cell not in (None, "")}
+    width = max(map(len, texts), default=0)
+    for name, text in texts.items():
         if is_terminal():
             _console().print(
                 _joined(" " * GAP, [_coloured(name.ljust(width), "bold"), _coloured(text)]), soft_wrap=True
@@ -103,15 +103,15 @@ def print_lines(lines: Iterable[str], out: TextIO | None = None) -> None:
 
 def print_data(data: Any, form: Form) -> None:
     """Print everything that the answer has, with its times as text."""
-    found = with_times(data)
+    content = with_times(data)
     if form == "csv":
-        _print_csv(_several(found) if isinstance(found, list) else _fields(found))
+        _print_csv(_several(content) if isinstance(content, list) else _fields(content))
     elif form == "yaml":
-        print(to_yaml(found), end="")
+        print(to_yaml(content), end="")
     else:
         import json
 
-        print(visible_json(json.dumps(found, indent=2, ensure_ascii=False)))
+        print(visible_json(json.dumps(content, indent=2, ensure_ascii=False)))
 
 
 def to_yaml(data: Any) -> str:
@@ -186,8 +186,8 @@ def _coloured(text: str, style: str = "") -> Text:
 def _print_csv(rows: Iterable[Sequence[Any]]) -> None:
     import csv
 
-    shown = ([visible_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    csv.writer(sys.stdout, lineterminator="\n").writerows(shown)
+    visible_rows = ([visible_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv.writer(sys.stdout, lineterminator="\n").writerows(visible_rows)
 
 
 def _value(record: Record, column: Column) -> Any:

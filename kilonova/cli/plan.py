@@ -128,19 +128,19 @@ for _operation, _plan in PLANS.items():
 
 def _read(file: Path) -> JsonObject:
     try:
-        found = json.loads(file.read_text())
+        body = json.loads(file.read_text())
     except (OSError, ValueError) as why:
         raise Refused("usage", f"{file} cannot be used as a body: {why}") from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise Refused("usage", f'{file} cannot be used as a body: it must be {{"server": …}}')
-    return found
+    return body
 
 
 def _hints(given: list[str]) -> JsonObject:
-    found: dict[str, list[str]] = {}
+    hints: dict[str, list[str]] = {}
     for hint in given:
         name, equals, value = hint.partition("=")
         if not (name and equals):
             raise Refused("usage", f"--hint {hint}: expected name=value")
-        found.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+        hints.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in hints.items()}

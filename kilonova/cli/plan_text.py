@@ -46,14 +46,14 @@ def lines(plan: JsonObject) -> list[str]:
 def _created(plan: CreatePlan) -> list[str]:
     """A line per server, what each needs besides, what is left of the quota, and why."""
     problem, decision = plan["problem"], plan["decision"]
-    found = [_failure(problem)] if problem else [_server(one) for one in plan["servers"]]
-    found += [_port(port) for port in plan["ports"]]
-    found += [_volume(volume) for volume in plan["volumes"]]
-    found += [_left(name, amounts) for name, amounts in plan["quota"].items() if amounts["limit"] >= 0]
+    texts = [_failure(problem)] if problem else [_server(one) for one in plan["servers"]]
+    texts += [_port(port) for port in plan["ports"]]
+    texts += [_volume(volume) for volume in plan["volumes"]]
+    texts += [_left(name, amounts) for name, amounts in plan["quota"].items() if amounts["limit"] >= 0]
     if decision is None:
-        return found
+        return texts
     return [
-        *found,
+        *texts,
         *(["of the last one:"] if len(plan["servers"]) > 1 and not problem else []),
         *decision_lines(decision),
     ]
@@ -79,7 +79,7 @@ def _volume(volume: VolumeText) -> str:
     if volume.get("volume_id"):
         return f"volume {volume['volume_id']} as {volume['device']}"
     sources = {"image": volume.get("image_id"), "snapshot": volume.get("snapshot_id")}
-    source = next((f" of {word} {found}" for word, found in sources.items() if found is not None), "")
+    source = next((f" of {kind} {source_id}" for kind, source_id in sources.items() if source_id is not None), "")
     size = f" of {volume['size']} GB" if volume.get("size") else ""
     return f"a new volume{size}{source} as {volume['device']}"
 
@@ -97,13 +97,13 @@ def _outcome(plan: ServerPlan) -> list[str]:
     if plan.get("joins"):
         return [f"it is under way already: operation {plan['joins']}"]
     outlook, problem = plan["outlook"], plan["problem"]
-    found = [_failure(problem)] if problem else [_end(outlook), *(_disk(disk) for disk in outlook["disks"])]
+    texts = [_failure(problem)] if problem else [_end(outlook), *(_disk(disk) for disk in outlook["disks"])]
     if not problem:
-        found += [f"claims {_amounts(share)} on {host}" for host, share in outlook["claims"].items()]
-        found += [f"left on {_copies(one)}" for one in outlook["left"]]
-        found += [f"removed from {_copies(one)}" for one in outlook["removed"]]
+        texts += [f"claims {_amounts(share)} on {host}" for host, share in outlook["claims"].items()]
+        texts += [f"left on {_copies(one)}" for one in outlook["left"]]
+        texts += [f"removed from {_copies(one)}" for one in outlook["removed"]]
     decision = _decision(plan)
-    return [*found, *(decision_lines(decision) if decision else ())]
+    return [*texts, *(decision_lines(decision) if decision else ())]
 
 
 def _end(outlook: OutlookText) -> str:
@@ -136,17 +136,17 @@ def _copies(left: CopiesText) -> str:
 
 def _snapshot(plan: ServerPlan) -> list[str]:
     outlook, quota = plan["outlook"], plan["outlook"]["quota"]["image_bytes"]
-    found = [_failure(plan["problem"])] if plan["problem"] else []
+    texts = [_failure(plan["problem"])] if plan["problem"] else []
     for disk in outlook["disks"]:
         if "most_bytes" in disk:
-            found.append(f"{disk['disk']} on {outlook['host']}: uploaded, {disk['most_bytes']} bytes at most; it stays")
+            texts.append(f"{disk['disk']} on {outlook['host']}: uploaded, {disk['most_bytes']} bytes at most; it stays")
         elif "snapshot" in disk:
-            found.append(f"{disk['disk']}, volume {disk['volume']}: snapshotted; it stays")
+            texts.append(f"{disk['disk']}, volume {disk['volume']}: snapshotted; it stays")
         else:
-            found.append(f"{disk['disk']}, volume {disk['volume']}: not in the image; it stays")
+            texts.append(f"{disk['disk']}, volume {disk['volume']}: not in the image; it stays")
     if quota["limit"] >= 0:
-        found.append(f"quota of image bytes: {quota['left']} of {quota['limit']} left now")
-    return found
+        texts.append(f"quota of image bytes: {quota['left']} of {quota['limit']} left now")
+    return texts
 
 
 def _whole_host(plan: HostsPlan) -> list[str]:
@@ -183,8 +183,8 @@ def _move(move: MoveText) -> tuple[str, ...]:
     disks = ", ".join(f"{disk['disk']} {disk['fate']}" for disk in move.get("disks", ()))
     to, source = move.get("to", ""), move.get("source", "")
     why = move["why"] if to in ("", source) else ""
-    shown = (move["server"], move.get("name", ""), source, to, disks or why)
-    return tuple(visible(cell) or "-" for cell in shown)
+    cells = (move["server"], move.get("name", ""), source, to, disks or why)
+    return tuple(visible(cell) or "-" for cell in cells)
 
 
 def _named(server: str, misfit: MisfitText) -> str:

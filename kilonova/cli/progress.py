@@ -28,20 +28,20 @@ def follow(cloud: Cloud, operations: Sequence[str], timeout: float, form: Form, 
     """Show progress until all have ended. Return the exit code: done if all did so in the state `end`, failed, or 5 for
     one that still runs."""
     view = _Terminal() if form == "table" and is_terminal() else _Lines(sys.stdout if form == "table" else sys.stderr)
-    stops, shown = time.monotonic() + timeout, list[WholeOperation]()
+    stops, records = time.monotonic() + timeout, list[WholeOperation]()
     try:
         with view:
             while True:
-                shown = _look(cloud, operations) or shown
-                view.update(shown)
-                if (shown and all(one["ended_at"] is not None for one in shown)) or time.monotonic() > stops:
+                records = _look(cloud, operations) or records
+                view.update(records)
+                if (records and all(one["ended_at"] is not None for one in records)) or time.monotonic() > stops:
                     break
                 time.sleep(PAUSE)
     except KeyboardInterrupt:
         timeout = -1
-    code = _conclude(shown, timeout, end)
+    code = _conclude(records, timeout, end)
     if form != "table":
-        print_data(shown[0] if len(shown) == 1 else shown, form)
+        print_data(records[0] if len(records) == 1 else records, form)
     return code
 
 
@@ -53,15 +53,15 @@ def _look(cloud: Cloud, operations: Sequence[str]) -> list[WholeOperation] | Non
         return None
 
 
-def _conclude(shown: Sequence[WholeOperation], timeout: float, end: str) -> int:
-    running = [one for one in shown if one["ended_at"] is None]
+def _conclude(records: Sequence[WholeOperation], timeout: float, end: str) -> int:
+    running = [one for one in records if one["ended_at"] is None]
     for one in running:
         waited = f"after {duration(timeout)}" if timeout >= 0 else "and goes on"
         text = f"operation {one['id']} is still {one['state']} {waited}; watch it: kilonova op watch {one['id']}"
         print(f"kilonova: {text}", file=sys.stderr)
-    if running or not shown:
+    if running or not records:
         return TIMED_OUT
-    return DONE if all(_has_ended_well(one, end) for one in shown) else FAILED
+    return DONE if all(_has_ended_well(one, end) for one in records) else FAILED
 
 
 def _has_ended_well(operation: WholeOperation, end: str = "done") -> bool:

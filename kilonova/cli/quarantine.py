@@ -69,8 +69,8 @@ def held(cloud: Cloud, host: str = "", *, settled: bool = False) -> list[HeldCop
     names = [host] if host else [one["name"] for one in cloud.get("/hosts")["hosts"] if settled or one["quarantined"]]
     hosts = [cloud.get(f"/hosts/{segment(name)}")["host"] for name in names]
     kinds = ("quarantine", "settled") if settled else ("quarantine",)
-    found: list[tuple[str, HostCopy]] = [(one["name"], copy) for one in hosts for kind in kinds for copy in one[kind]]
-    return [{"host": name, **copy} for name, copy in found]
+    copies: list[tuple[str, HostCopy]] = [(one["name"], copy) for one in hosts for kind in kinds for copy in one[kind]]
+    return [{"host": name, **copy} for name, copy in copies]
 
 
 @app.command

@@ -171,8 +171,8 @@ def _error(answer: Response) -> Refused | Failed:
     code, message = "no_answer", f"the server answered {answer.status}"
     try:
         document = json.loads(answer.body)
-        found = document.get("error") or next(iter(document.values()))  # the other services name their kind of error
-        code, message = str(found["code"]), str(found["message"])
+        fault = document.get("error") or next(iter(document.values()))  # the other services name their kind of error
+        code, message = str(fault["code"]), str(fault["message"])
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         pass
     return Refused(code, message) if answer.status < 500 else Failed(code, message)

@@ -66,8 +66,8 @@ def list_(
 def show(server: ServerName, /, *, login: CloudOptions = DEFAULT_LOGIN) -> None:
     """Show one server: where it is, what it is doing, and its last fault."""
     cloud = login.cloud()
-    found = cloud.get(f"/servers/{segment(server_id(cloud, server))}")["server"]
-    print_record(found, FIELDS, login.form)
+    record = cloud.get(f"/servers/{segment(server_id(cloud, server))}")["server"]
+    print_record(record, FIELDS, login.form)
 
 
 @app.command

@@ -63,7 +63,7 @@ def host(
     end
         Let the guest of this server id end by itself.
     """
-    order: dict[str, Json] = {word: value for word, value in (("power", power), ("link", link)) if value}
+    order: dict[str, Json] = {key: value for key, value in (("power", power), ("link", link)) if value}
     if fail:
         order["fail"] = {"verb": fail, "times": times, "how": how}
     if plant:

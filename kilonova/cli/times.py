@@ -28,14 +28,14 @@ def duration(seconds: float) -> str:
     seconds = max(seconds, 0.0)
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    left, words = round(seconds), list[str]()
+    left, parts = round(seconds), list[str]()
     for unit, size in _LARGEST:
         count, left = divmod(left, size)
-        if count or words:
-            words.append(f"{count} {unit}" if count else "")
-        if len(words) == 2:
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
             break
-    return " ".join(filter(None, words))
+    return " ".join(filter(None, parts))
 
 
 def seconds_of(text: str) -> float:

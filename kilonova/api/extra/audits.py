@@ -19,9 +19,9 @@ class AuditBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 async def run(call: Call) -> Response:
     """Compare the books now, and repair what is safe."""
-    wish = decode(await read_body(call.request), AuditBody)
+    request = decode(await read_body(call.request), AuditBody)
     world = call.engine.world
-    report = await audit(call.db, world.clock, mend=wish.repair, ask=asking(world.bus, call.db))
+    report = await audit(call.db, world.clock, mend=request.repair, ask=asking(world.bus, call.db))
     await keep(call.db, report)
     return answer({"audit": _view(report)})
 

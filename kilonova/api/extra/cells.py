@@ -38,15 +38,15 @@ async def show(call: Call) -> Response:
 
 async def create(call: Call) -> Response:
     """Make a cell of a configured database."""
-    wish = decode(await read_body(call.request), CellCreateBody)
-    made = await call.service.cells.create(wish.name, wish.database, wish.bus_prefix)
-    return answer({"cell": _view(made)}, 201)
+    request = decode(await read_body(call.request), CellCreateBody)
+    cell = await call.service.cells.create(request.name, request.database, request.bus_prefix)
+    return answer({"cell": _view(cell)}, 201)
 
 
 async def change(call: Call) -> Response:
     """Close a cell to new servers, or open it."""
-    wish = decode(await read_body(call.request), CellUpdateBody)
-    return answer({"cell": _view(await call.service.cells.set_disabled(call.path["cell"], wish.disabled))})
+    request = decode(await read_body(call.request), CellUpdateBody)
+    return answer({"cell": _view(await call.service.cells.set_disabled(call.path["cell"], request.disabled))})
 
 
 async def delete(call: Call) -> Response:
@@ -56,11 +56,11 @@ async def delete(call: Call) -> Response:
 
 async def take_host(call: Call) -> Response:
     """Move an empty host to this cell from the one where it is."""
-    wish = decode(await read_body(call.request), CellHostBody)
-    await move_host(call.engine, wish.host, call.path["cell"])
+    request = decode(await read_body(call.request), CellHostBody)
+    await move_host(call.engine, request.host, call.path["cell"])
     return answer({"cell": _view(await call.service.cells.find(call.path["cell"]))})
 
 
 def _view(cell: Cell) -> dict[str, Content]:
-    shown: dict[str, Content] = msgspec.to_builtins(cell)
-    return shown
+    content: dict[str, Content] = msgspec.to_builtins(cell)
+    return content

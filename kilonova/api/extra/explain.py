@@ -31,9 +31,9 @@ async def explain_server(call: Call) -> Response:
     """Show the newest decision about a server, with the operation that made it."""
     newest = await newest_of(call.db, call.path["id"], limit=MOST_OPERATIONS)
     for journaled in newest:
-        told = await _told(journaled)
-        if told["decision"] is not None:
-            return answer(told)
+        explanation = await _told(journaled)
+        if explanation["decision"] is not None:
+            return answer(explanation)
     return answer(await _told(newest[0]))
 
 
@@ -62,9 +62,9 @@ def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Content]]:
     given = None if any(view.decided(step) for step in steps[:1]) else from_json(first["facts"], {}).get("decision")
     attempts = [] if given is None else [{"decision": given, "problem": None}]
     for step in steps:
-        found = view.decided(step)
-        if found is not None:
-            attempts.append({"decision": found, "problem": None})
+        decision = view.decided(step)
+        if decision is not None:
+            attempts.append({"decision": decision, "problem": None})
         if attempts and step["way"] == "do" and step["state"] == "failed":
             attempts[-1]["problem"] = {**(view.problem(step["error"]) or {}), "step": step["name"]}
     return attempts

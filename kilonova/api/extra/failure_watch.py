@@ -30,13 +30,13 @@ async def show(call: Call) -> Response:
 
 async def change(call: Call) -> Response:
     """Let nothing be evacuated by itself for some time, or let the watch go on."""
-    wish = decode(await read_body(call.request), FailureWatchBody)
+    request = decode(await read_body(call.request), FailureWatchBody)
     user = call.cause.user_id
-    if wish.action == "disarm":
-        if wish.seconds is None:
+    if request.action == "disarm":
+        if request.seconds is None:
             raise Refused("bad_request", "seconds is missing: for how long shall the watch do nothing?")
-        await disarm_watch(call.engine, wish.seconds, wish.reason, call.cause)
-        logger.warning("failure watch disarmed: seconds=%g user=%s reason=%s", wish.seconds, user, wish.reason)
+        await disarm_watch(call.engine, request.seconds, request.reason, call.cause)
+        logger.warning("failure watch disarmed: seconds=%g user=%s reason=%s", request.seconds, user, request.reason)
     else:
         await arm_watch(call.engine)
         logger.warning("failure watch armed: user=%s", user)

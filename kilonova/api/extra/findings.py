@@ -20,8 +20,8 @@ async def list_(call: Call) -> Response:
     settled = call.query.get("settled", "false")
     if settled not in ("true", "false"):
         raise Refused("bad_request", f"settled={settled[:80]!r}: must be true or false")
-    found = await all_findings(call.db, settled=settled == "true")
-    return answer({"findings": [view.finding(row) for row in found]})
+    findings = await all_findings(call.db, settled=settled == "true")
+    return answer({"findings": [view.finding(row) for row in findings]})
 
 
 async def settle_(call: Call) -> Response:

@@ -57,17 +57,17 @@ async def change(call: Call) -> Response:
     """Declare a host down or up; close it to new servers or open it; switch it off by the fence command."""
     engine = call.engine
     host = (await _record(engine, call.path["host"]))["name"]
-    wish = decode(await read_body(call.request), HostUpdateBody)
-    if wish.forced_down is None and wish.disabled is None and wish.fence is None:
+    request = decode(await read_body(call.request), HostUpdateBody)
+    if request.forced_down is None and request.disabled is None and request.fence is None:
         raise Refused("bad_request", "the body must have forced_down or disabled, true or false, or fence, true")
-    if wish.fence:
+    if request.fence:
         await _fence(call, host)
-    if wish.forced_down is not None:
-        await (declare_down if wish.forced_down else declare_up)(engine, host)
-        tell_declared(call, host, down=wish.forced_down)
-    if wish.disabled:
-        await disable(engine, host, wish.reason)
-    elif wish.disabled is False:
+    if request.forced_down is not None:
+        await (declare_down if request.forced_down else declare_up)(engine, host)
+        tell_declared(call, host, down=request.forced_down)
+    if request.disabled:
+        await disable(engine, host, request.reason)
+    elif request.disabled is False:
         await enable(engine, host, drained=True)
     return answer({"host": await _host(engine, host)})
 
@@ -93,8 +93,8 @@ async def settle_copy(call: Call) -> Response:
     if request.action == "adopt":
         accepted = await adopt_quarantined(call.engine, host, server, request.copy, call.cause)
         operation = accepted.operation_id
-        shown = {"host": host, "server": server, "action": "adopt", "operation": operation}
-        return answer(shown, 202, {"X-Kilonova-Operation": operation})
+        content = {"host": host, "server": server, "action": "adopt", "operation": operation}
+        return answer(content, 202, {"X-Kilonova-Operation": operation})
     copy = await remove_quarantined(call.engine, host, server, request.copy, call.cause)
     return answer({"host": host, "server": server, "copy": copy, "action": "remove"}, 202)
 
@@ -106,8 +106,8 @@ async def _record(engine: Engine, given: str) -> Row:
         async def read(store: Store) -> list[Row]:
             return [row for row in await store.read(all_hosts) if row["id"] == given]
 
-        for found in (await read_by_cell(engine.world.db, read)).values():
-            for row in found or ():
+        for records in (await read_by_cell(engine.world.db, read)).values():
+            for row in records or ():
                 return row
     _, row = await find_host(engine, given)
     return row
@@ -116,7 +116,7 @@ async def _record(engine: Engine, given: str) -> Row:
 async def _host(engine: Engine, given: str) -> dict[str, Content]:
     record = await _record(engine, given)
     journal, _ = await find_host(engine, record["name"])
-    shown = next(host for host in await _hosts(engine, journal.name) if host["name"] == record["name"])
+    summary = next(host for host in await _hosts(engine, journal.name) if host["name"] == record["name"])
 
     async def body(tx: Tx) -> tuple[list[Row], list[Row]]:
         owed = await rows.fetch_all(tx, cell.debts, host=record["name"])
@@ -125,7 +125,7 @@ async def _host(engine: Engine, given: str) -> dict[str, Content]:
     owed, quarantined = await journal.read(body)
     owed.sort(key=lambda debt: (debt["server_id"], debt["copy"]))
     return {
-        **shown,
+        **summary,
         "owed": [{"server": debt["server_id"], **{name: debt[name] for name in DEBT_SHOWN}} for debt in owed],
         "quarantine": [_copy(row) for row in quarantined if row["ended_at"] is None],
         "settled": [_copy(row) for row in quarantined if row["ended_at"] is not None],
@@ -133,8 +133,8 @@ async def _host(engine: Engine, given: str) -> dict[str, Content]:
 
 
 def _copy(row: Row) -> dict[str, Content]:
-    shown = {"server": row["server_id"], **{name: row[name] for name in COPY_SHOWN}}
-    return {**shown, "whole": bool(row["whole"])}
+    content = {"server": row["server_id"], **{name: row[name] for name in COPY_SHOWN}}
+    return {**content, "whole": bool(row["whole"])}
 
 
 async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str, Content]]:
@@ -153,8 +153,8 @@ async def _hosts(engine: Engine, only_cell: str | None = None) -> list[dict[str,
 
     if only_cell is not None:
         return await read(engine.world.db.cell(only_cell))
-    found = await read_by_cell(engine.world.db, read)
-    return [host for hosts in found.values() for host in hosts or ()]
+    hosts_by_cell = await read_by_cell(engine.world.db, read)
+    return [host for hosts in hosts_by_cell.values() for host in hosts or ()]
 
 
 def _view(cell_name: str, row: Row, state: HostState, owed: int, quarantined: int) -> dict[str, Content]:

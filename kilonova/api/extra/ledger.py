@@ -18,10 +18,10 @@ async def show(call: Call) -> Response:
     lines = await read_history(call.db.placement, server)
     if not lines:
         raise Refused("not_found", f"server {server}: it has never had an allocation")
-    asked = await operations_by_turn(call.db, server)
-    return answer({"ledger": [_view(line, asked) for line in lines]})
+    operations = await operations_by_turn(call.db, server)
+    return answer({"ledger": [_view(line, operations) for line in lines]})
 
 
-def _view(line: Line, asked: dict[int, tuple[str, str]]) -> dict[str, Content]:
-    operation, kind = (asked.get(line.turn) if line.turn is not None else None) or (None, None)
+def _view(line: Line, operations: dict[int, tuple[str, str]]) -> dict[str, Content]:
+    operation, kind = (operations.get(line.turn) if line.turn is not None else None) or (None, None)
     return {**msgspec.structs.asdict(line), "operation": operation, "operation_kind": kind}

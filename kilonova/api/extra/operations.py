@@ -183,22 +183,22 @@ async def submit_(call: Call) -> Response:
     server: str | None
     if decode(body, OperationName).operation == "create":
         return await _create(call, body)
-    wish = decode(body, form_of(body, FORMS))
-    refuse_operation(call, wish.operation)
+    request = decode(body, form_of(body, FORMS))
+    refuse_operation(call, request.operation)
     key = _key(call.request, body)
-    if isinstance(wish, HostOperationBody):
-        return _of_hosts(await _for_hosts(call, wish, key))
+    if isinstance(request, HostOperationBody):
+        return _of_hosts(await _for_hosts(call, request, key))
     known = await known_operation(engine, key, call.cause) if key else None
     if known is not None:  # whatever has become of server, host, flavor or image since
-        server, accepted = getattr(wish, "server", None), known
-    elif isinstance(wish, SnapshotBody):
-        server, accepted = await submit_snapshot(call, wish, key)
-    elif isinstance(wish, ResizeBody):
-        server, accepted = wish.server, await _resize(call, wish, key)
-    elif isinstance(wish, RebuildBody):
-        server, accepted = wish.server, await _rebuild(call, wish, key)
+        server, accepted = getattr(request, "server", None), known
+    elif isinstance(request, SnapshotBody):
+        server, accepted = await submit_snapshot(call, request, key)
+    elif isinstance(request, ResizeBody):
+        server, accepted = request.server, await _resize(call, request, key)
+    elif isinstance(request, RebuildBody):
+        server, accepted = request.server, await _rebuild(call, request, key)
     else:
-        server, accepted = await _accept(engine, wish, call.cause, key)
+        server, accepted = await _accept(engine, request, call.cause, key)
     operation = accepted.operation_id
     return answer({"operation": operation, "server": server}, 202, {"X-Kilonova-Operation": operation})
 
@@ -214,10 +214,10 @@ async def _create(call: Call, body: bytes) -> Response:
     return await submit_create(call, body, key)  # a concurrent request with the same key was faster
 
 
-async def _for_hosts(call: Call, wish: HostOperationBody, key: IdempotencyKey | None) -> dict[str, Accepted]:
+async def _for_hosts(call: Call, request: HostOperationBody, key: IdempotencyKey | None) -> dict[str, Accepted]:
     try:
-        await _refuse_misfits(call, wish, key)
-        return await ask_for_hosts(call.engine, wish.operation, wish.named(), call.cause, key, wish.bulk())
+        await _refuse_misfits(call, request, key)
+        return await ask_for_hosts(call.engine, request.operation, request.named(), call.cause, key, request.bulk())
     except Refused:
         known = await known_for_hosts(call.engine, call.cause, key)
         if not known:
@@ -225,38 +225,38 @@ async def _for_hosts(call: Call, wish: HostOperationBody, key: IdempotencyKey | 
         return known
 
 
-async def _refuse_misfits(call: Call, wish: HostOperationBody, key: IdempotencyKey | None) -> None:
+async def _refuse_misfits(call: Call, request: HostOperationBody, key: IdempotencyKey | None) -> None:
     """Refuse the whole request if one server fits nowhere and the request says that this must stop it."""
-    engine, hosts, bulk = call.engine, wish.named(), wish.bulk()
-    if bulk.on_misfit != REFUSE or await is_asked_already(engine, wish.operation, hosts, call.cause, key):
+    engine, hosts, bulk = call.engine, request.named(), request.bulk()
+    if bulk.on_misfit != REFUSE or await is_asked_already(engine, request.operation, hosts, call.cause, key):
         return
-    plan = await rehearse_host(with_scheduler(engine), wish.operation, hosts, bulk, call.cause)
+    plan = await rehearse_host(with_scheduler(engine), request.operation, hosts, bulk, call.cause)
     if plan.misfits:
         raise Refused("misfits", misfit_sentence(plan))
 
 
 def _of_hosts(accepted: dict[str, Accepted]) -> Response:
     """Return the accepted operations, one per cell; `operation` is the first of them."""
-    found = {cell: one.operation_id for cell, one in accepted.items()}
-    first = next(iter(found.values()))
-    return answer({"operation": first, "operations": found, "server": None}, 202, {"X-Kilonova-Operation": first})
+    operations = {cell: one.operation_id for cell, one in accepted.items()}
+    first = next(iter(operations.values()))
+    return answer({"operation": first, "operations": operations, "server": None}, 202, {"X-Kilonova-Operation": first})
 
 
-async def _resize(call: Call, wish: ResizeBody, key: IdempotencyKey | None) -> Accepted:
-    params = await resize_params(call, await server_named(call, wish.server), wish.flavor)
+async def _resize(call: Call, request: ResizeBody, key: IdempotencyKey | None) -> Accepted:
+    params = await resize_params(call, await server_named(call, request.server), request.flavor)
     return await submit(
-        call.engine, Ask(kind="resize", server_id=wish.server, cause=call.cause, params=params, key=key)
+        call.engine, Ask(kind="resize", server_id=request.server, cause=call.cause, params=params, key=key)
     )
 
 
-async def _rebuild(call: Call, wish: RebuildBody, key: IdempotencyKey | None) -> Accepted:
-    record = await server_named(call, wish.server)
+async def _rebuild(call: Call, request: RebuildBody, key: IdempotencyKey | None) -> Accepted:
+    record = await server_named(call, request.server)
     if record.cell == CELL0:
-        params = await rebuild_params(call, record, {"imageRef": wish.image}, {})
-        ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=params, key=key)
+        params = await rebuild_params(call, record, {"imageRef": request.image}, {})
+        ask = Ask(kind="rebuild", server_id=request.server, cause=call.cause, params=params, key=key)
         return await rebuild_unplaced(call.engine, ask)
-    kind, params = await image_for(call, record, wish.image, reimages=True)
-    return await submit(call.engine, Ask(kind=kind, server_id=wish.server, cause=call.cause, params=params, key=key))
+    kind, params = await image_for(call, record, request.image, reimages=True)
+    return await submit(call.engine, Ask(kind=kind, server_id=request.server, cause=call.cause, params=params, key=key))
 
 
 def _key(request: Request, body: bytes) -> IdempotencyKey | None:
@@ -270,19 +270,19 @@ def _key(request: Request, body: bytes) -> IdempotencyKey | None:
 
 async def _accept(
     engine: Engine,
-    wish: RetryBody | ServerBody | EvacuateBody | GoneBody,
+    request: RetryBody | ServerBody | EvacuateBody | GoneBody,
     cause: Cause,
     key: IdempotencyKey | None,
 ) -> tuple[str | None, Accepted]:
-    if isinstance(wish, GoneBody):
-        journal, _ = await find_host(engine, wish.host)
-        return None, await declare_gone(engine, journal, wish.host, wish.reason, cause, key)
-    if isinstance(wish, RetryBody):
-        await find_mapping(engine, wish.server)
-        ask = Ask(kind="rebuild", server_id=wish.server, cause=cause, params=ANY_FAILURE, key=key)
-        return wish.server, await rebuild_unplaced(engine, ask)
-    ask = Ask(kind=wish.operation, server_id=wish.server, cause=cause, params=wish.params(), key=key)
-    return wish.server, await submit(engine, ask)
+    if isinstance(request, GoneBody):
+        journal, _ = await find_host(engine, request.host)
+        return None, await declare_gone(engine, journal, request.host, request.reason, cause, key)
+    if isinstance(request, RetryBody):
+        await find_mapping(engine, request.server)
+        ask = Ask(kind="rebuild", server_id=request.server, cause=cause, params=ANY_FAILURE, key=key)
+        return request.server, await rebuild_unplaced(engine, ask)
+    ask = Ask(kind=request.operation, server_id=request.server, cause=cause, params=request.params(), key=key)
+    return request.server, await submit(engine, ask)
 
 
 async def list_(call: Call) -> Response:
@@ -300,80 +300,80 @@ async def list_(call: Call) -> Response:
     before = (
         await _marker(stores, query["marker"], None if sees_all else by["server_id"]) if "marker" in query else None
     )
-    found = await page(stores, by=by, before=before, limit=limit_of(call.request))
-    if not found and "server" in query:
+    operations = await page(stores, by=by, before=before, limit=limit_of(call.request))
+    if not operations and "server" in query:
         await newest_of(stores, query["server"], limit=1)
     if sees_all:
-        return answer({"operations": [view.operation(journaled) for journaled in found]})
-    return answer({"operations": [await owners.operation(call.engine, journaled) for journaled in found]})
+        return answer({"operations": [view.operation(journaled) for journaled in operations]})
+    return answer({"operations": [await owners.operation(call.engine, journaled) for journaled in operations]})
 
 
 async def _marker(stores: Stores, marker: str, server: str | None) -> tuple[float, str]:
     """Return the position where the page begins. `server`: the only server whose operations the caller may see."""
-    found = await find(stores, marker)
-    if not found or server not in (None, found[-1].row["server_id"]):
+    entries = await find(stores, marker)
+    if not entries or server not in (None, entries[-1].row["server_id"]):
         raise Refused("bad_request", f"marker {marker[:80]}: not found")
-    return found[-1].key
+    return entries[-1].key
 
 
 async def found_by(call: Call) -> list[Journaled]:
     operation_id = call.path["id"]
-    found = await find(call.engine.world.db, operation_id)
-    if not found:
+    entries = await find(call.engine.world.db, operation_id)
+    if not entries:
         raise Refused("not_found", f"operation {operation_id}: not found")
     if not call.allows(owners.SEES_ALL):
-        await owners.require_own(call, found)
-    return found
+        await owners.require_own(call, entries)
+    return entries
 
 
 async def show(call: Call) -> Response:
     """Show one operation with its steps, actions and events; for the server's owner, without hosts."""
-    found = await found_by(call)
-    steps = [step for journaled in found for step in await steps_of(journaled)]
+    entries = await found_by(call)
+    steps = [step for journaled in entries for step in await steps_of(journaled)]
     steps.sort(key=lambda step: int(step["ordinal"]))
     if not call.allows(owners.SEES_ALL):
-        return answer({"operation": await owners.whole(call.engine, found, steps)})
+        return answer({"operation": await owners.whole(call.engine, entries, steps)})
     actions = await actions_of(call.engine.world.db, call.path["id"])
-    words = [word for journaled in found for word in await interventions_of(journaled)]
-    left = [finding for journaled in found for finding in await findings_of(journaled)]
-    shown: WholeOperation = {
-        **view.operation(found),
-        "decision": view.short(view.decision(found, steps)),
-        "progress": await progress_of(found[-1], steps),
+    interventions = [intervention for journaled in entries for intervention in await interventions_of(journaled)]
+    left = [finding for journaled in entries for finding in await findings_of(journaled)]
+    content: WholeOperation = {
+        **view.operation(entries),
+        "decision": view.short(view.decision(entries, steps)),
+        "progress": await progress_of(entries[-1], steps),
         "steps": [view.step(step) for step in steps],
         "actions": [view.action(action, events) for action, events in actions],
-        "interventions": [view.intervention(word) for word in words],
+        "interventions": [view.intervention(intervention) for intervention in interventions],
         "findings": [view.finding(finding) for finding in left],
     }
-    return answer({"operation": shown})
+    return answer({"operation": content})
 
 
 async def newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[Journaled]]:
     """Return the newest operations on a server. An id without any is unknown: a server has at least its create."""
-    found = await page(stores, by={"server_id": server_id}, before=None, limit=limit)
-    if not found:
+    operations = await page(stores, by={"server_id": server_id}, before=None, limit=limit)
+    if not operations:
         raise owners.no_operations(server_id)
-    return found
+    return operations
 
 
 async def cancel_(call: Call) -> Response:
     """Undo what was done so far, until the point of no return."""
-    engine, found = call.engine, await found_by(call)
+    engine, entries = call.engine, await found_by(call)
     operation_id = call.path["id"]
-    await cancel(engine, found[-1].journal, operation_id, call.cause.user_id)
+    await cancel(engine, entries[-1].journal, operation_id, call.cause.user_id)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})
 
 
 async def resume_(call: Call) -> Response:
     """Try the step that waits now."""
-    found, operation_id = await found_by(call), call.path["id"]
-    await resume(call.engine, found[-1].journal, operation_id, call.cause)
+    entries, operation_id = await found_by(call), call.path["id"]
+    await resume(call.engine, entries[-1].journal, operation_id, call.cause)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})
 
 
 async def abandon_(call: Call) -> Response:
     """Skip the step that was refused for good, and go on with the rest; what it leaves is a finding."""
     request = decode(await read_body(call.request), ReasonBody)
-    found, operation_id = await found_by(call), call.path["id"]
-    await abandon(call.engine, found[-1].journal, operation_id, call.cause, request.reason)
+    entries, operation_id = await found_by(call), call.path["id"]
+    await abandon(call.engine, entries[-1].journal, operation_id, call.cause, request.reason)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})

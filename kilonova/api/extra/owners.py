@@ -43,9 +43,9 @@ def no_operations(server_id: str) -> Refused:
     return Refused("not_found", f"server {server_id[:80]}: it has no operations")
 
 
-async def require_own(call: Call, found: Sequence[Journaled]) -> None:
+async def require_own(call: Call, entries: Sequence[Journaled]) -> None:
     """Raise `Refused` unless the operation is on a server of the caller's project, or made one for it."""
-    row = found[0].row
+    row = entries[0].row
     record = await find(call.db, row["server_id"], deleted=True) if row["server_id"] else None
     if record is not None:
         owner: str | None = record.project_id
@@ -64,12 +64,12 @@ def _require_asked(call: Call, row: Row, record: ServerRecord | None) -> None:
         raise Refused("locked", f"Instance {record.id} is locked", status=409)
 
 
-async def operation(engine: Engine, found: Sequence[Journaled]) -> OperationAnswer:
+async def operation(engine: Engine, entries: Sequence[Journaled]) -> OperationAnswer:
     """Return the same fields as for administrators; null for values that owners may not see."""
-    newest = found[-1].row
-    steps = await steps_of(found[-1]) if newest["waiting_for"] else ()
+    newest = entries[-1].row
+    steps = await steps_of(entries[-1]) if newest["waiting_for"] else ()
     return {
-        **view.operation(found),
+        **view.operation(entries),
         "turn": None,
         "destination": None,
         "parent": None,
@@ -81,11 +81,11 @@ async def operation(engine: Engine, found: Sequence[Journaled]) -> OperationAnsw
     }
 
 
-async def whole(engine: Engine, found: Sequence[Journaled], steps: Sequence[Row]) -> WholeOperation:
+async def whole(engine: Engine, entries: Sequence[Journaled], steps: Sequence[Row]) -> WholeOperation:
     """Return the operation with its steps. Actions and events are in os-instance-actions; the rest is for
     administrators."""
     return {
-        **await operation(engine, found),
+        **await operation(engine, entries),
         "decision": None,
         "progress": None,
         "actions": [],
@@ -114,6 +114,6 @@ def _error(engine: Engine, row: Row) -> ProblemAnswer | None:
     if document is None:
         return None
     problem = msgspec.convert(document, Problem)
-    words = {"cancelled": CANCELLED, ABANDONED: ABANDONED_WORDS}
-    message = words.get(problem.code) or engine.operation(row["kind"]).words_for(problem)
+    messages = {"cancelled": CANCELLED, ABANDONED: ABANDONED_WORDS}
+    message = messages.get(problem.code) or engine.operation(row["kind"]).words_for(problem)
     return {"code": problem.code, "message": message, "step": problem.step}

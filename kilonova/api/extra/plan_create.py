@@ -26,28 +26,28 @@ async def plan_create(call: Call, engine: Engine, body: bytes) -> dict[str, Cont
     compute = compute_call(call, body)
     with compute_refusals():
         wanted = (await check(compute.requester, read(compute), dry=True)).servers
-        told = await rehearse_create(engine, wanted, call.cause)
-    shown: dict[str, Content] = msgspec.structs.asdict(told)
+        rehearsal = await rehearse_create(engine, wanted, call.cause)
+    content: dict[str, Content] = msgspec.structs.asdict(rehearsal)
     if not call.allows(SEES_ALL):
-        shown |= _for_the_owner(told, engine.operation("place").safe_words)
-    return {**shown, "quota": await _quota(call, wanted.each, len(told.servers))}
+        content |= _for_the_owner(rehearsal, engine.operation("place").safe_words)
+    return {**content, "quota": await _quota(call, wanted.each, len(rehearsal.servers))}
 
 
-def _for_the_owner(told: CreateRehearsal, safe_words: str) -> dict[str, Content]:
+def _for_the_owner(rehearsal: CreateRehearsal, safe_words: str) -> dict[str, Content]:
     """Return the fields that owners see otherwise: no hosts, and the words of a fault."""
-    servers: list[Content] = [{"name": server.name, "resources": server.resources} for server in told.servers]
+    servers: list[Content] = [{"name": server.name, "resources": server.resources} for server in rehearsal.servers]
     problem: Content = None
-    if told.problem is not None:
-        code = told.problem.code
+    if rehearsal.problem is not None:
+        code = rehearsal.problem.code
         problem = {"code": code, "message": WAITS if code == "not_known" else safe_words}
     return {"servers": servers, "decision": None, "problem": problem}
 
 
 async def _quota(call: Call, each: dict[str, int], servers: int) -> dict[str, dict[str, int]]:
     """Return the project's quota: the limit, the current usage, the requested amount and the rest. -1 is unlimited."""
-    quotas, told = await call.service.quotas.show(call.caller.project_id, counted=True), {}
+    quotas, content = await call.service.quotas.show(call.caller.project_id, counted=True), {}
     for name, amount in each.items():
-        limit, used, asked = quotas[name].limit, quotas[name].in_use, amount * servers
-        left = UNLIMITED if limit == UNLIMITED else limit - used - asked
-        told[name] = {"limit": limit, "used": used, "asked": asked, "left": left}
-    return told
+        limit, used, requested = quotas[name].limit, quotas[name].in_use, amount * servers
+        left = UNLIMITED if limit == UNLIMITED else limit - used - requested
+        content[name] = {"limit": limit, "used": used, "asked": requested, "left": left}
+    return content

@@ -70,43 +70,45 @@ async def plan(call: Call) -> Response:
     if decode(body, OperationName).operation == "create":
         return answer({"plan": await plan_create(call, with_scheduler(call.engine), body)})
     call.require(SEES_ALL)
-    wish = decode(body, form_of(body, PLAN_FORMS))
-    told: Rehearsal | HostPlan | GoneRehearsal | RetryRehearsal
-    if wish.operation == "host_gone":
-        told = await rehearse_gone(call.engine, wish.host)
-    elif wish.operation == "retry":
-        ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=ANY_FAILURE)
-        told = await rehearse_retry(with_scheduler(call.engine), ask)
-    elif wish.operation in HOST_FORMS:
-        told = await rehearse_host(with_scheduler(call.engine), wish.operation, wish.named(), wish.bulk(), call.cause)
-    elif isinstance(wish, RebuildBody):
-        told = await _rebuild(call, wish)
+    request = decode(body, form_of(body, PLAN_FORMS))
+    rehearsal: Rehearsal | HostPlan | GoneRehearsal | RetryRehearsal
+    if request.operation == "host_gone":
+        rehearsal = await rehearse_gone(call.engine, request.host)
+    elif request.operation == "retry":
+        ask = Ask(kind="rebuild", server_id=request.server, cause=call.cause, params=ANY_FAILURE)
+        rehearsal = await rehearse_retry(with_scheduler(call.engine), ask)
+    elif request.operation in HOST_FORMS:
+        rehearsal = await rehearse_host(
+            with_scheduler(call.engine), request.operation, request.named(), request.bulk(), call.cause
+        )
+    elif isinstance(request, RebuildBody):
+        rehearsal = await _rebuild(call, request)
     else:
-        kind, params = await _asked(call, wish)
-        told = await _of_server(call.engine, kind, wish.server, params, call.cause)
-    if isinstance(told, Rehearsal) and wish.operation == "snapshot":
-        told = await with_image_quota(call, told)
-    return answer({"plan": msgspec.to_builtins(told)})
+        kind, params = await _asked(call, request)
+        rehearsal = await _of_server(call.engine, kind, request.server, params, call.cause)
+    if isinstance(rehearsal, Rehearsal) and request.operation == "snapshot":
+        rehearsal = await with_image_quota(call, rehearsal)
+    return answer({"plan": msgspec.to_builtins(rehearsal)})
 
 
-async def _rebuild(call: Call, wish: RebuildBody) -> Rehearsal | RetryRehearsal:
+async def _rebuild(call: Call, request: RebuildBody) -> Rehearsal | RetryRehearsal:
     """Rehearse the newest form of a rebuild: a server in cell0 is scheduled again."""
-    record = await server_named(call, wish.server)
+    record = await server_named(call, request.server)
     if record.cell == CELL0:
-        params = await rebuild_params(call, record, {"imageRef": wish.image}, {})
-        ask = Ask(kind="rebuild", server_id=wish.server, cause=call.cause, params=params)
+        params = await rebuild_params(call, record, {"imageRef": request.image}, {})
+        ask = Ask(kind="rebuild", server_id=request.server, cause=call.cause, params=params)
         return await rehearse_retry(with_scheduler(call.engine), ask)
-    kind, params = await image_for(call, record, wish.image, reimages=True)
-    return await _of_server(call.engine, kind, wish.server, params, call.cause)
+    kind, params = await image_for(call, record, request.image, reimages=True)
+    return await _of_server(call.engine, kind, request.server, params, call.cause)
 
 
-async def _asked(call: Call, wish: ServerBody | EvacuateBody | ResizeBody | SnapshotBody) -> tuple[str, JsonObject]:
+async def _asked(call: Call, request: ServerBody | EvacuateBody | ResizeBody | SnapshotBody) -> tuple[str, JsonObject]:
     """Operation and parameters, as the real request has them after its checks."""
-    if isinstance(wish, ServerBody | EvacuateBody):
-        return wish.operation, wish.params()
-    if isinstance(wish, SnapshotBody):
-        return await planned_snapshot(call, wish)
-    return wish.operation, await resize_params(call, await server_named(call, wish.server), wish.flavor)
+    if isinstance(request, ServerBody | EvacuateBody):
+        return request.operation, request.params()
+    if isinstance(request, SnapshotBody):
+        return await planned_snapshot(call, request)
+    return request.operation, await resize_params(call, await server_named(call, request.server), request.flavor)
 
 
 async def _of_server(engine: Engine, kind: str, server: str, params: JsonObject, cause: Cause) -> Rehearsal:

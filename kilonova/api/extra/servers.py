@@ -27,7 +27,7 @@ async def show(call: Call) -> Response:
 
 async def server_of(call: Call) -> ServerSummary:
     server_id = call.path["id"]
-    found = await find_server(call.db, server_id)
-    if found is None:
+    server = await find_server(call.db, server_id)
+    if server is None:
         raise Refused("not_found", f"Instance {server_id} could not be found.")
-    return found
+    return server

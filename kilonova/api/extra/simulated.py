@@ -40,16 +40,16 @@ class WriteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def switch(call: Call) -> Response:
     """Cut the power or the network of a simulated host, let its driver fail, give it a guest, take one away or switch
     one."""
-    wish = decode(await read_body(call.request), SwitchBody)
-    if wish == SwitchBody():
+    request = decode(await read_body(call.request), SwitchBody)
+    if request == SwitchBody():
         raise Refused("bad_request", "the body must have power, link, fail, plant, lose or guest")
     order = MachineOrder(
-        power=None if wish.power is None else wish.power == "on",
-        link=None if wish.link is None else wish.link == "up",
-        fail=wish.fail,
-        plant=wish.plant,
-        lose=wish.lose,
-        guest=wish.guest,
+        power=None if request.power is None else request.power == "on",
+        link=None if request.link is None else request.link == "up",
+        fail=request.fail,
+        plant=request.plant,
+        lose=request.lose,
+        guest=request.guest,
     )
     host = call.path["host"]
     now = await _ask(call.engine, host, order)
@@ -58,13 +58,13 @@ async def switch(call: Call) -> Response:
 
 async def write(call: Call) -> Response:
     """Write a text to the disk of a simulated guest."""
-    wish = decode(await read_body(call.request), WriteBody)
-    if wish.disk != ROOT and not LOCAL.fullmatch(wish.disk) and not is_uuid(wish.disk):
+    request = decode(await read_body(call.request), WriteBody)
+    if request.disk != ROOT and not LOCAL.fullmatch(request.disk) and not is_uuid(request.disk):
         text = f"must be {ROOT!r}, 'ephemeral0' (1, 2, …), 'swap' or the id of a volume"
-        raise Refused("bad_request", f"disk {wish.disk[:80]!r}: {text}")
+        raise Refused("bad_request", f"disk {request.disk[:80]!r}: {text}")
     server = await server_of(call)
-    await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, wish.text, wish.disk)))
-    return answer({"server": server.id, "disk": wish.disk, "text": wish.text})
+    await _ask(call.engine, _host_of(server), MachineOrder(write=WriteOrder(server.id, request.text, request.disk)))
+    return answer({"server": server.id, "disk": request.disk, "text": request.text})
 
 
 async def console(call: Call) -> Response:
@@ -91,7 +91,7 @@ async def _ask(engine: Engine, host: str, order: MachineOrder) -> MachineAnswer:
         raise Refused(
             "no_answer", f"host {host}: its simulated machine does not answer; check that its process runs"
         ) from None
-    found = msgspec.json.decode(body, type=MachineAnswer)
-    if found.refused:
-        raise Refused(found.code, found.refused)
-    return found
+    reply = msgspec.json.decode(body, type=MachineAnswer)
+    if reply.refused:
+        raise Refused(reply.code, reply.refused)
+    return reply

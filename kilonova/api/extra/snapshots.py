@@ -27,14 +27,14 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metadata: dict[Name, Annotated[str, Meta(max_length=255)]] = {}
 
 
-async def submit_snapshot(call: Call, wish: SnapshotBody, key: IdempotencyKey | None) -> tuple[str, Accepted]:
-    record, image = await server_named(call, wish.server), call.service.world.ids.uuid()
-    return record.id, await begin_snapshot(call, record, image, wish.name, wish.metadata, key)
+async def submit_snapshot(call: Call, request: SnapshotBody, key: IdempotencyKey | None) -> tuple[str, Accepted]:
+    record, image = await server_named(call, request.server), call.service.world.ids.uuid()
+    return record.id, await begin_snapshot(call, record, image, request.name, request.metadata, key)
 
 
-async def planned_snapshot(call: Call, wish: SnapshotBody) -> tuple[str, JsonObject]:
-    record, image = await server_named(call, wish.server), call.service.world.ids.uuid()
-    return await snapshot_of(call, record, image, wish.name, wish.metadata)
+async def planned_snapshot(call: Call, request: SnapshotBody) -> tuple[str, JsonObject]:
+    record, image = await server_named(call, request.server), call.service.world.ids.uuid()
+    return await snapshot_of(call, record, image, request.name, request.metadata)
 
 
 async def with_image_quota(call: Call, plan: Rehearsal) -> Rehearsal:
@@ -43,8 +43,8 @@ async def with_image_quota(call: Call, plan: Rehearsal) -> Rehearsal:
     usage = await call.service.images.quotas.show(as_text(image["owner"]))
     left = max(usage.limit - usage.used, 0) if usage.limit >= 0 else -1
     quota = {"image_bytes": {"used": usage.used, "limit": usage.limit, "left": left}}
-    told: Rehearsal = msgspec.structs.replace(plan, outlook={**plan.outlook, "quota": quota})
-    return told
+    rehearsal: Rehearsal = msgspec.structs.replace(plan, outlook={**plan.outlook, "quota": quota})
+    return rehearsal
 
 
 async def server_named(call: Call, server: str) -> ServerRecord:

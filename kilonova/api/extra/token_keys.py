@@ -19,14 +19,14 @@ class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def list_(call: Call) -> Response:
     """List the token keys, newest first; a retired key is invalid from `until` on."""
-    found = await call.service.identity.keys()
-    shown = [{"id": row["id"], "made_at": row["made_at"], "until": row["until"]} for row in found]
-    return answer({"token_keys": shown})
+    rows = await call.service.identity.keys()
+    keys = [{"id": row["id"], "made_at": row["made_at"], "until": row["until"]} for row in rows]
+    return answer({"token_keys": keys})
 
 
 async def rotate(call: Call) -> Response:
     """Sign tokens with a new key from now on."""
-    wish = decode(await read_body(call.request) or b"{}", RotateBody)
-    key = await call.service.identity.rotate_keys(revoke=wish.revoke)
-    logger.warning("token keys rotated: key=%s revoked=%s user=%s", key, wish.revoke, call.caller.user_id)
+    request = decode(await read_body(call.request) or b"{}", RotateBody)
+    key = await call.service.identity.rotate_keys(revoke=request.revoke)
+    logger.warning("token keys rotated: key=%s revoked=%s user=%s", key, request.revoke, call.caller.user_id)
     return answer({"token_key": key}, 201)

@@ -16,7 +16,7 @@ async def list_(call: Call) -> Response:
     """Servers in cell0, by id."""
     if unknown := set(call.query) - {"limit", "marker"}:
         raise Refused("bad_request", f"unknown query parameter {', '.join(sorted(unknown))}")
-    found = await list_unplaced(
+    servers = await list_unplaced(
         with_scheduler(call.engine), call.cause, limit=limit_of(call.request), marker=call.query.get("marker", "")
     )
-    return answer({"unplaced": msgspec.to_builtins(found)})
+    return answer({"unplaced": msgspec.to_builtins(servers)})

@@ -59,26 +59,26 @@ def step(row: Row) -> StepAnswer:
 
 
 def action(row: Row, events: Sequence[Row]) -> JsonObject:
-    shown = ("event", "host", "result", "details", "started_at", "finished_at")
+    fields = ("event", "host", "result", "details", "started_at", "finished_at")
     return {
         "action": row["action"],
         "message": row["message"],
         "started_at": row["started_at"],
-        "events": [{name: event[name] for name in shown} for event in events],
+        "events": [{name: event[name] for name in fields} for event in events],
     }
 
 
 def problem(document: str | None) -> ProblemAnswer | None:
     """Return an error without its details: those are in the explanation."""
-    found = from_json(document)
-    return None if found is None else {"code": found["code"], "message": found["message"], "step": found.get("step")}
+    error = from_json(document)
+    return None if error is None else {"code": error["code"], "message": error["message"], "step": error.get("step")}
 
 
 def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> JsonObject | None:
     """The newest: of an operation that chose a host, that failed because there was none, or that waits for answers.
     `steps` are in their order."""
     waiting = _given(journaled[-1].row) if steps and steps[-1]["open"] else None
-    chosen = (found for found in map(decided, reversed(steps)) if found is not None)
+    chosen = (choice for choice in map(decided, reversed(steps)) if choice is not None)
     return waiting or next(chosen, None) or _given(journaled[0].row)
 
 
@@ -92,14 +92,14 @@ def decided(step: Row) -> JsonObject | None:
     """The decision that a step made, also where it found no host. Of several servers, the last one's: each of them has
     its own in the operation that goes on with it."""
     result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
-    made = result.get("decision") or next(reversed(result.get("decisions", {}).values()), None)
-    found = made or (details.get("decision") if isinstance(details, dict) else None)
-    return None if found is None else dict(found)
+    result_decision = result.get("decision") or next(reversed(result.get("decisions", {}).values()), None)
+    choice = result_decision or (details.get("decision") if isinstance(details, dict) else None)
+    return None if choice is None else dict(choice)
 
 
-def short(found: JsonObject | None) -> JsonObject | None:
+def short(choice: JsonObject | None) -> JsonObject | None:
     """Return a decision without the verdict on each host."""
-    return None if found is None else {name: value for name, value in found.items() if name != "verdicts"}
+    return None if choice is None else {name: value for name, value in choice.items() if name != "verdicts"}
 
 
 def intervention(row: Row) -> InterventionAnswer:

@@ -20,8 +20,8 @@ PUT = forms.BodyForms({(1, 1): LIST, WITH_GENERATION: OBJECT})
 
 
 async def show(call: Call) -> Response:
-    provider, found = await aggregates.of_provider(call.db.placement, call.path["provider"])
-    return _answer(call, found, provider.generation)
+    provider, uuids = await aggregates.of_provider(call.db.placement, call.path["provider"])
+    return _answer(call, uuids, provider.generation)
 
 
 async def change(call: Call) -> Response:
@@ -34,8 +34,8 @@ async def change(call: Call) -> Response:
     return _answer(call, wanted, changed.generation)
 
 
-def _answer(call: Call, found: list[str], generation: int) -> Response:
-    content: dict[str, Content] = {"aggregates": found}
+def _answer(call: Call, uuids: list[str], generation: int) -> Response:
+    content: dict[str, Content] = {"aggregates": uuids}
     if call.version >= WITH_GENERATION:
         content["resource_provider_generation"] = generation
     return dated(call, content)

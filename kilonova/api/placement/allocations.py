@@ -27,11 +27,11 @@ AS_OBJECT, WITH_GENERATION, WITH_TYPE = (1, 12), (1, 28), (1, 38)
 async def of_consumer(call: Call) -> Response:
     consumer, rows = await reading.of_consumer(call.db.placement, call.path["consumer"])
     generations = {row["uuid"]: row["generation"] for row in rows}
-    found: dict[str, Content] = {
+    by_provider: dict[str, Content] = {
         uuid: {"generation": generations[uuid], "resources": resources}
         for uuid, resources in _resources(rows, "uuid").items()
     }
-    content: dict[str, Content] = {"allocations": found}
+    content: dict[str, Content] = {"allocations": by_provider}
     if consumer is None or not rows:
         return dated(call, content)
     if call.version >= AS_OBJECT:
@@ -46,22 +46,22 @@ async def of_consumer(call: Call) -> Response:
 async def of_provider(call: Call) -> Response:
     provider, rows = await reading.of_provider(call.db.placement, call.path["provider"])
     generations = {row["consumer"]: row["consumer_generation"] for row in rows}
-    found: dict[str, Content] = {}
+    by_consumer: dict[str, Content] = {}
     for consumer, resources in _resources(rows, "consumer").items():
         generation = {"consumer_generation": generations[consumer]} if call.version >= WITH_GENERATION else {}
-        found[consumer] = {"resources": resources, **generation}
-    content = {"allocations": found, "resource_provider_generation": provider.generation}
+        by_consumer[consumer] = {"resources": resources, **generation}
+    content = {"allocations": by_consumer, "resource_provider_generation": provider.generation}
     return dated(call, content, provider.updated_at)
 
 
 def _resources(rows: Sequence[Row], by: str) -> dict[str, dict[str, int]]:
     """Return the amounts by class, for each value of a column. An evacuated server may hold a class twice at one
     provider: for itself and for the evacuation."""
-    found: dict[str, dict[str, int]] = {}
+    resources: dict[str, dict[str, int]] = {}
     for row in rows:
-        amounts = found.setdefault(row[by], {})
+        amounts = resources.setdefault(row[by], {})
         amounts[row["name"]] = amounts.get(row["name"], 0) + row["used"]
-    return found
+    return resources
 
 
 async def replace(call: Call) -> Response:

@@ -32,9 +32,9 @@ async def list_(call: Call) -> Response:
     traits = {name for group in query.groups for names in (*group.required, group.forbidden) for name in names}
     classes = {name for group in query.groups for name in group.resources}
     await check_known(call, snapshot, classes, traits | query.root_required | query.root_forbidden)
-    found = find(snapshot, query, options_of(call), call.service.world.random)
-    requests = ",".join(_requests(snapshot, found.candidates, call.version)).encode()
-    summaries = summary_texts(snapshot, found.summaries, classes, call.version)
+    matches = find(snapshot, query, options_of(call), call.service.world.random)
+    requests = ",".join(_requests(snapshot, matches.candidates, call.version)).encode()
+    summaries = summary_texts(snapshot, matches.summaries, classes, call.version)
     return dated_text(call, b"".join([BEFORE, requests, BETWEEN, *summaries, AFTER]))  # copied only once: it is long
 
 

@@ -18,8 +18,8 @@ BODY = forms.BodyForms(forms.closed({"name": NAME}, ("name",)))
 
 
 async def list_(call: Call) -> Response:
-    found = await classes.list_classes(call.db.placement)
-    return dated(call, {"resource_classes": [_shown(call, name) for name in found]})
+    names = await classes.list_classes(call.db.placement)
+    return dated(call, {"resource_classes": [_shown(call, name) for name in names]})
 
 
 async def create(call: Call) -> Response:
@@ -44,8 +44,8 @@ async def rename(call: Call) -> Response:
 async def ensure(call: Call) -> Response:
     name = call.path["class"]
     BODY.check({"name": name}, call.version)
-    made = await classes.create(call.db.placement, name)
-    return nothing(201 if made else 204, _location(call, name))
+    is_new = await classes.create(call.db.placement, name)
+    return nothing(201 if is_new else 204, _location(call, name))
 
 
 async def delete(call: Call) -> Response:

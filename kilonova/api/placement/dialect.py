@@ -87,9 +87,9 @@ class PlacementApp(ServiceApp):
         try:
             return await super()._answer(request, request_id, version)
         except Misshapen:
-            found = self.router.find(request.scope["service_path"])
-            if found is not None and "provider" in found[1]:
-                await providers.read(self.service.world.db.placement, found[1]["provider"])
+            match = self.router.find(request.scope["service_path"])
+            if match is not None and "provider" in match[1]:
+                await providers.read(self.service.world.db.placement, match[1]["provider"])
             raise
 
     async def _body(self, request: Request) -> Any:
@@ -104,9 +104,9 @@ class PlacementApp(ServiceApp):
         accept = request.headers.get("accept", "")
         if "text/html" in accept and not accepts_json(accept):
             return _page(response)
-        told = parsed(bytes(response.body))
-        told["errors"][0]["request_id"] = request.scope[REQUEST_ID]
-        again = answer(told, response.status_code)
+        document = parsed(bytes(response.body))
+        document["errors"][0]["request_id"] = request.scope[REQUEST_ID]
+        again = answer(document, response.status_code)
         again.headers.update({name: value for name, value in response.headers.items() if name not in again.headers})
         return again
 
@@ -123,8 +123,8 @@ def accepts_json(accept: str) -> bool:
 
 def _page(response: Response) -> Response:
     """Return the error as HTML, for a client that accepts nothing else."""
-    told = parsed(bytes(response.body))["errors"][0]
-    page = HTMLResponse(f"<html><h1>{told['title']}</h1><p>{escape(told['detail'])}</p></html>", response.status_code)
+    error = parsed(bytes(response.body))["errors"][0]
+    page = HTMLResponse(f"<html><h1>{error['title']}</h1><p>{escape(error['detail'])}</p></html>", response.status_code)
     page.headers.update({name: value for name, value in response.headers.items() if name not in page.headers})
     return page
 
@@ -132,10 +132,10 @@ def _page(response: Response) -> Response:
 def _known(given: str) -> Version:
     if given.lower() == "latest":
         return NEWEST
-    found = _VERSION.fullmatch(given)
-    if found is None:
+    match = _VERSION.fullmatch(given)
+    if match is None:
         raise Refused(400, f"invalid version string: {given[:40]}")
-    version = int(found[1]), int(found[2])
+    version = int(match[1]), int(match[2])
     if not OLDEST <= version <= NEWEST:
         raise Refused(406, f"Unacceptable version header: {given}")
     return version

@@ -52,10 +52,10 @@ class BodyForms(Forms):
             raise Misshapen(400, why.message) from None
 
     def told(self, error: Any, what: str, schema: Schema) -> str:
-        place = "".join(f"[{part!r}]" for part in error.schema_path[:-1])
+        path = "".join(f"[{part!r}]" for part in error.schema_path[:-1])
         at = "/".join(str(part) for part in error.instance_path)
         where = f" (at {at})" if at else ""
-        return f"{self.opening}: {wrong(error, schema)}{where}. Failed validating {error.kind.name!r} in schema{place}"
+        return f"{self.opening}: {wrong(error, schema)}{where}. Failed validating {error.kind.name!r} in schema{path}"
 
 
 class QueryForms(BodyForms):

@@ -72,8 +72,8 @@ async def show(call: Call) -> Response:
     provider, rows = await offers.read(call.db.placement, uuid)
     for row in rows:
         if row["name"] == name:
-            shown = {field: row[field] for field in offers.FIELDS}
-            content = shown | {"resource_provider_generation": provider.generation}
+            inventory = {field: row[field] for field in offers.FIELDS}
+            content = inventory | {"resource_provider_generation": provider.generation}
             return dated(call, content, provider.updated_at)
     raise Refused(404, f"No inventory of class {name[:300]} for {uuid}")
 

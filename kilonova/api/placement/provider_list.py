@@ -46,12 +46,12 @@ def _shown(call: Call, snapshot: PlacementSnapshot, places: list[int]) -> Iterat
         path = f"{call.prefix}/resource_providers/{uuids[at]}"
         links = "".join(f',{{"rel":"{name}","href":"{path}/{name}"}}' for name in related)
         name = msgspec.json.encode(names[at]).decode()
-        shown = f'{{"uuid":"{uuids[at]}","name":{name},"generation":{generation}'
-        shown += f',"links":[{{"rel":"self","href":"{path}"}}{links}]'
+        text = f'{{"uuid":"{uuids[at]}","name":{name},"generation":{generation}'
+        text += f',"links":[{{"rel":"self","href":"{path}"}}{links}]'
         if call.version >= WITH_TREES:
             above = "null" if parent < 0 else f'"{uuids[parent]}"'
-            shown += f',"parent_provider_uuid":{above},"root_provider_uuid":"{uuids[root]}"'
-        yield shown + "}"
+            text += f',"parent_provider_uuid":{above},"root_provider_uuid":"{uuids[root]}"'
+        yield text + "}"
 
 
 ROUTES = [

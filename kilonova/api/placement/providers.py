@@ -39,20 +39,20 @@ async def create(call: Call) -> Response:
     body = call.body
     uuid = str(UUID(body["uuid"])) if body.get("uuid") else call.service.world.ids.uuid()
     try:
-        made = await providers.create(call.db.placement, uuid, body["name"], body.get("parent_provider_uuid"))
+        provider = await providers.create(call.db.placement, uuid, body["name"], body.get("parent_provider_uuid"))
     except Refused as why:
         raise _about(why, f'create resource provider "{body["name"]}", {uuid}') from None
     location = {"Location": call.url(f"/resource_providers/{uuid}")}
     if not call.at(1, 20):
         return nothing(201, location)
-    answer = dated(call, shown.provider(call, made), made.updated_at)
+    answer = dated(call, shown.provider(call, provider), provider.updated_at)
     answer.headers.update(location)
     return answer
 
 
 async def show(call: Call) -> Response:
-    found = await providers.read(call.db.placement, call.path["provider"])
-    return dated(call, shown.provider(call, found), found.updated_at)
+    provider = await providers.read(call.db.placement, call.path["provider"])
+    return dated(call, shown.provider(call, provider), provider.updated_at)
 
 
 async def change(call: Call) -> Response:
@@ -73,11 +73,11 @@ def _about(why: Refused, what: str) -> Refused:
 async def delete(call: Call) -> Response:
     uuid = call.path["provider"]
     try:
-        found = await remove_provider(call.db.placement, uuid)
+        existed = await remove_provider(call.db.placement, uuid)
     except Refused as why:
-        told = SENTENCES.get(why.code, "{why}").format(uuid=uuid, why=why.message)
-        raise Refused(why.code, told) from None
-    if not found:
+        text = SENTENCES.get(why.code, "{why}").format(uuid=uuid, why=why.message)
+        raise Refused(why.code, text) from None
+    if not existed:
         raise Refused(404, f"No resource provider with uuid {uuid[:60]} found for delete")
     return nothing()
 

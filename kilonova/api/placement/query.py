@@ -83,7 +83,7 @@ def provider_group(query: QueryParams, version: Version) -> Group:
 def candidates_query(query: QueryParams, version: Version) -> CandidateQuery:
     required, forbidden = _of_roots(query)
     subtrees = tuple(_suffixes(text) for text in query.getlist("same_subtree"))
-    suffixes = dict.fromkeys(found[2] or "" for key in query if (found := _KEY.fullmatch(key)))
+    suffixes = dict.fromkeys(match[2] or "" for key in query if (match := _KEY.fullmatch(key)))
     groups = tuple(_group(query, suffix, version) for suffix in suffixes)
     if version >= SAME_SUBTREE:
         _check_subtrees(groups, subtrees)
@@ -131,7 +131,7 @@ def _resources(text: str) -> dict[str, int]:
     form += "?resources=VCPU:2,MEMORY_MB:1024. Got: "
     if not text.strip():
         raise Refused(400, f"{form}empty string.")
-    found = {}
+    resources = {}
     for part in text.split(","):
         name, colon, number = part.partition(":")
         if not colon or ":" in number:
@@ -143,8 +143,8 @@ def _resources(text: str) -> dict[str, int]:
             raise Refused(400, said) from None
         if amount < 1:
             raise Refused(400, f"Requested resource {name[:100]} requires amount >= 1. Got: {number[:100]}.")
-        found[name] = min(amount, TOO_MUCH)
-    return found
+        resources[name] = min(amount, TOO_MUCH)
+    return resources
 
 
 def _traits(values: Sequence[str], version: Version) -> tuple[tuple[Names, ...], Names]:

@@ -34,17 +34,17 @@ def _date(call: Call, response: Response, at: float | None) -> Response:
     return response
 
 
-def provider(call: Call, found: Provider) -> dict[str, Content]:
-    own = links(call, found.uuid)
-    shown: dict[str, Content] = {
-        "uuid": found.uuid,
-        "name": found.name,
-        "generation": found.generation,
+def provider(call: Call, record: Provider) -> dict[str, Content]:
+    own = links(call, record.uuid)
+    content: dict[str, Content] = {
+        "uuid": record.uuid,
+        "name": record.name,
+        "generation": record.generation,
         "links": own,
     }
     if call.at(1, 14):
-        shown |= {"parent_provider_uuid": found.parent_uuid, "root_provider_uuid": found.root_uuid}
-    return shown
+        content |= {"parent_provider_uuid": record.parent_uuid, "root_provider_uuid": record.root_uuid}
+    return content
 
 
 def links(call: Call, uuid: str) -> list[dict[str, str]]:

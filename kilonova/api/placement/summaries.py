@@ -25,8 +25,8 @@ def summary_texts(
 ) -> list[bytes]:
     """Return the texts to be joined. `classes`: the requested ones; before 1.27 only these are shown."""
     if version < WITH_TREES or len(places) > MOST_KEPT:
-        shown = None if version >= ALL_CLASSES else classes
-        return [",".join(_written(snapshot, places, shown, version)).encode()]
+        wanted = None if version >= ALL_CLASSES else classes
+        return [",".join(_written(snapshot, places, wanted, version)).encode()]
     texts = _kept(snapshot, places, version)  # from 1.29 on a text depends on nothing but the provider
     if texts:
         texts[0] = texts[0].removeprefix(b",")
@@ -35,16 +35,16 @@ def summary_texts(
 
 def _kept(snapshot: PlacementSnapshot, places: list[int], version: Version) -> list[bytes]:
     """Each after a comma. Between two questions few providers change, and to write a thousand takes 4 ms."""
-    kept = _KEPT.setdefault(snapshot, {})
+    cache = _KEPT.setdefault(snapshot, {})
     changed = snapshot.changed[places].tolist()
-    stale = [at for at, when in zip(places, changed, strict=True) if at not in kept or kept[at][0] != when]
-    if len(kept) + len(stale) > MOST_KEPT:
-        kept.clear()
+    stale = [at for at, when in zip(places, changed, strict=True) if at not in cache or cache[at][0] != when]
+    if len(cache) + len(stale) > MOST_KEPT:
+        cache.clear()
         stale = places
     texts = _written(snapshot, stale, None, version)
     for at, when, text in zip(stale, snapshot.changed[stale].tolist(), texts, strict=True):
-        kept[at] = (when, b"," + text.encode())
-    return [kept[at][1] for at in places]
+        cache[at] = (when, b"," + text.encode())
+    return [cache[at][1] for at in places]
 
 
 def _written(
@@ -80,7 +80,9 @@ def _family(snapshot: PlacementSnapshot, places: list[int]) -> Iterator[str]:
 def _amounts(snapshot: PlacementSnapshot, places: list[int], classes: Collection[str] | None) -> Iterator[str]:
     """Return the inventories of each place."""
     columns = [
-        _of_class(name, found, places) for name, found in snapshot.classes.items() if classes is None or name in classes
+        _of_class(name, class_columns, places)
+        for name, class_columns in snapshot.classes.items()
+        if classes is None or name in classes
     ]
     if not columns:
         return repeat("", len(places))

@@ -27,8 +27,8 @@ BAD_NAME = (
 
 
 async def list_(call: Call) -> Response:
-    found = await traits.list_traits(call.db.placement, associated=_associated(call))
-    return dated(call, {"traits": _named(found, call.query.get("name"))})
+    names = await traits.list_traits(call.db.placement, associated=_associated(call))
+    return dated(call, {"traits": _named(names, call.query.get("name"))})
 
 
 def _associated(call: Call) -> bool | None:
@@ -40,10 +40,10 @@ def _associated(call: Call) -> bool | None:
     return given.lower() == "true"
 
 
-def _named(found: list[str], wanted: str | None) -> list[str]:
+def _named(all_names: list[str], wanted: str | None) -> list[str]:
     """`in:A,B`, or `startswith:A`; anything else before the colon leaves them as they are."""
     if wanted is None:
-        return found
+        return all_names
     how, colon, names = wanted.partition(":")
     if not colon:
         form = "?name=[in|startswith]:[name1,name2|prefix]"
@@ -51,8 +51,8 @@ def _named(found: list[str], wanted: str | None) -> list[str]:
         raise Refused(400, f'{text}"{wanted[:300]}"')
     if how == "in":
         some = set(names.split(","))
-        return [name for name in found if name in some]
-    return [name for name in found if name.startswith(names)] if how == "startswith" else found
+        return [name for name in all_names if name in some]
+    return [name for name in all_names if name.startswith(names)] if how == "startswith" else all_names
 
 
 async def show(call: Call) -> Response:
@@ -66,8 +66,8 @@ async def create(call: Call) -> Response:
     name = call.path["trait"]
     if not is_custom(name):
         raise Refused(400, BAD_NAME)
-    made = await traits.create(call.db.placement, name)
-    answer = dated_nothing(call, status=201 if made else 204)
+    is_new = await traits.create(call.db.placement, name)
+    answer = dated_nothing(call, status=201 if is_new else 204)
     answer.headers["Location"] = call.url(f"/traits/{name}")
     return answer
 
@@ -78,8 +78,8 @@ async def delete(call: Call) -> Response:
 
 
 async def of_provider(call: Call) -> Response:
-    provider, found = await traits.of_provider(call.db.placement, call.path["provider"])
-    content = {"traits": found, "resource_provider_generation": provider.generation}
+    provider, names = await traits.of_provider(call.db.placement, call.path["provider"])
+    content = {"traits": names, "resource_provider_generation": provider.generation}
     return dated(call, content, provider.updated_at)
 
 

@@ -34,15 +34,15 @@ async def of_project(call: Call) -> Response:
     """Show the usage of a project; a reader sees only that of its own project."""
     project = call.query["project_id"]
     call.require(RULE, project_id=project)
-    found = await usages.of_project(call.db.placement, project, call.query.get("user_id", ""))
+    by_type = await usages.of_project(call.db.placement, project, call.query.get("user_id", ""))
     if call.version < BY_TYPE:
-        return dated(call, {"usages": usages.together(found).used})
+        return dated(call, {"usages": usages.together(by_type).used})
     wanted = call.query.get("consumer_type")
     if wanted == ALL:
-        found = {ALL: usages.together(found)} if found else {}
+        by_type = {ALL: usages.together(by_type)} if by_type else {}
     elif wanted is not None:
-        found = {wanted: found[wanted]} if wanted in found else {}
-    return dated(call, {"usages": {name: _shown(usage) for name, usage in found.items()}})
+        by_type = {wanted: by_type[wanted]} if wanted in by_type else {}
+    return dated(call, {"usages": {name: _shown(usage) for name, usage in by_type.items()}})
 
 
 def _shown(usage: Usage) -> dict[str, Content]:
