@@ -41,13 +41,13 @@ class SecurityGroups(Noun[NetworkContext]):
     kind = GROUP
     few = False  # a group may have hundreds of rules
 
-    async def dress(self, tx: Tx, views: Sequence[Thing], records: Sequence[Row]) -> None:
-        by_group: dict[str, list[Thing]] = {id_of(view): [] for view in views}
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        by_group: dict[str, list[Thing]] = {id_of(record): [] for record in records}
         for row in await tx.all(_RULES, ids=list(by_group)):
             by_group[row["group_id"]].append(RULE.view(row))
         await put_tags_on(tx, RULE, [rule for rules in by_group.values() for rule in rules])
-        for view in views:
-            view["security_group_rules"] = by_group[id_of(view)]
+        for record in records:
+            record["security_group_rules"] = by_group[id_of(record)]
 
     async def ensure_default(self, project_id: str) -> str:
         """Create the project's default group if it is missing, and return its id."""

@@ -64,13 +64,13 @@ _OF_OTHERS = Sql(
 class NetworkRecords(Noun[NetworkContext]):
     kind = NETWORK
 
-    async def dress(self, tx: Tx, views: Sequence[Thing], records: Sequence[Row]) -> None:
-        inside: dict[str, list[str]] = {id_of(view): [] for view in views}
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        inside: dict[str, list[str]] = {id_of(record): [] for record in records}
         for row in await tx.all(_SUBNETS, ids=list(inside)):
             inside[row["network_id"]].append(row["id"])
-        for view in views:
-            view["subnets"] = within = inside[id_of(view)]
-            view["availability_zones"] = [ZONE] if within else []
+        for record in records:
+            record["subnets"] = within = inside[id_of(record)]
+            record["availability_zones"] = [ZONE] if within else []
 
     async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
         default = {

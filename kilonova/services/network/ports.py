@@ -45,19 +45,19 @@ class Ports(Noun[NetworkContext]):
         super().__init__(context)
         self._groups = groups
 
-    async def dress(self, tx: Tx, views: Sequence[Thing], records: Sequence[Row]) -> None:
-        ids = [id_of(view) for view in views]
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        ids = [id_of(record) for record in records]
         addresses = await addresses_of(tx, ids)
         groups: dict[str, list[str]] = {port_id: [] for port_id in ids}
         for row in await tx.all(_GROUPS, ids=ids):
             groups[row["port_id"]].append(row["group_id"])
-        for view in views:
-            view["fixed_ips"] = fixed_ips = addresses[id_of(view)]
-            view["security_groups"] = groups[id_of(view)]
-            pairs = as_list(view["allowed_address_pairs"])
-            view["allowed_address_pairs"] = [_whole_pair(as_object(pair), view["mac_address"]) for pair in pairs]
-            name = as_text(view["dns_name"])
-            view["dns_assignment"] = [_named(name, fixed["ip_address"]) for fixed in fixed_ips]
+        for record in records:
+            record["fixed_ips"] = fixed_ips = addresses[id_of(record)]
+            record["security_groups"] = groups[id_of(record)]
+            pairs = as_list(record["allowed_address_pairs"])
+            record["allowed_address_pairs"] = [_whole_pair(as_object(pair), record["mac_address"]) for pair in pairs]
+            name = as_text(record["dns_name"])
+            record["dns_assignment"] = [_named(name, fixed["ip_address"]) for fixed in fixed_ips]
 
     async def create(self, viewer: str | None, requests: Sequence[Wish]) -> Sequence[Thing]:
         try:

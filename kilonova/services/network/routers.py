@@ -53,13 +53,13 @@ async def connected(tx: Tx, router_id: str) -> list[Row]:
 class Routers(Noun[NetworkContext]):
     kind = ROUTER
 
-    async def dress(self, tx: Tx, views: Sequence[Thing], records: Sequence[Row]) -> None:
-        addresses = await addresses_of(tx, [row["gateway_port_id"] for row in records if row["gateway_port_id"]])
-        for view, row in zip(views, records, strict=True):
-            view["availability_zones"] = [ZONE]
-            view[GATEWAY_INFO] = None
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        addresses = await addresses_of(tx, [row["gateway_port_id"] for row in record_rows if row["gateway_port_id"]])
+        for record, row in zip(records, record_rows, strict=True):
+            record["availability_zones"] = [ZONE]
+            record[GATEWAY_INFO] = None
             if row["gateway_network_id"]:
-                view[GATEWAY_INFO] = {
+                record[GATEWAY_INFO] = {
                     "network_id": row["gateway_network_id"],
                     "enable_snat": bool(row["enable_snat"]),
                     "external_fixed_ips": addresses[row["gateway_port_id"]],
