@@ -71,9 +71,9 @@ class Aggregates:
             await rows.put(
                 tx, host_aggregates, uuid=uuid, name=name, metadata=document, created_at=now, updated_at=None
             )
-            made = await rows.fetch(tx, host_aggregates, uuid=uuid)
-            assert made is not None
-            return _aggregate(made, ())
+            row = await rows.fetch(tx, host_aggregates, uuid=uuid)
+            assert row is not None
+            return _aggregate(row, ())
 
         return await self._control.write(body)
 
@@ -99,11 +99,11 @@ class Aggregates:
     async def delete(self, aggregate_id: int) -> None:
         async def body(tx: Tx) -> None:
             await tx.run(_RAISE_VERSION)
-            found = await _find(tx, aggregate_id)
-            if found.hosts:
+            aggregate = await _find(tx, aggregate_id)
+            if aggregate.hosts:
                 raise Refused(
                     "aggregate_in_use",
-                    f"Cannot delete aggregate {aggregate_id}: it has {len(found.hosts)} hosts; remove them first",
+                    f"Cannot delete aggregate {aggregate_id}: it has {len(aggregate.hosts)} hosts; remove them first",
                 )
             await rows.remove(tx, host_aggregates, id=aggregate_id)
 
@@ -114,10 +114,10 @@ class Aggregates:
 
         async def body(tx: Tx) -> Aggregate:
             await tx.run(_RAISE_VERSION)
-            found = await _find(tx, aggregate_id)
-            if host in found.hosts:
+            aggregate = await _find(tx, aggregate_id)
+            if host in aggregate.hosts:
                 raise Refused("aggregate_host_exists", f"Aggregate {aggregate_id} already has host {host}.")
-            await _refuse_two_zones(tx, found, found.zone, [host])
+            await _refuse_two_zones(tx, aggregate, aggregate.zone, [host])
             await rows.put(tx, aggregate_hosts, aggregate_id=aggregate_id, host=host)
             await rows.change(tx, host_aggregates, {"updated_at": now}, id=aggregate_id)
             return await _find(tx, aggregate_id)
@@ -128,8 +128,8 @@ class Aggregates:
         """Check that the host may be added, before placement hears of it."""
 
         async def body(tx: Tx) -> None:
-            found = await _find(tx, aggregate_id)
-            await _refuse_two_zones(tx, found, found.zone, [host])
+            aggregate = await _find(tx, aggregate_id)
+            await _refuse_two_zones(tx, aggregate, aggregate.zone, [host])
 
         await self._control.read(body)
 

@@ -124,9 +124,9 @@ class Cells:
             servers = {row["cell"]: row["n"] for row in await tx.all(_SERVERS)}
             return list(await tx.all(_ALL)), hosts, servers
 
-        found, hosts, servers = await self.stores.control.read(body)
-        shown = [self._record(row, hosts.get(row["name"], 0), servers.get(row["name"], 0)) for row in found]
-        return sorted(shown, key=lambda cell: (cell.name != CELL0, cell.name))
+        cell_rows, hosts, servers = await self.stores.control.read(body)
+        records = [self._record(row, hosts.get(row["name"], 0), servers.get(row["name"], 0)) for row in cell_rows]
+        return sorted(records, key=lambda cell: (cell.name != CELL0, cell.name))
 
     async def find(self, name: str) -> Cell:
         for cell in await self.all():
@@ -206,12 +206,12 @@ class Cells:
 
     def _check_is_nobodys(self, address: str) -> None:
         try:
-            place = parse_url(address)
+            database = parse_url(address)
         except StoreError as why:
             raise Refused("bad_request", str(why)) from None
         for other in self.stores.databases():
-            if parse_url(self.stores.address(other)) == place:
-                raise Refused("cell_database", f"{place} is the database of {other}; a cell needs its own database")
+            if parse_url(self.stores.address(other)) == database:
+                raise Refused("cell_database", f"{database} is the database of {other}; a cell needs its own database")
 
     async def set_disabled(self, name: str, disabled: bool) -> Cell:
         """Disable or enable a cell. A disabled cell takes no new servers; its existing servers go on."""

@@ -50,8 +50,8 @@ def integer(least: int | None = None, most: int | None = None) -> Check:
     return check
 
 
-def one_of(*words: str) -> Check:
-    return lambda value: "" if value in words else f"'{value}' is not one of: {', '.join(words)}."
+def one_of(*choices: str) -> Check:
+    return lambda value: "" if value in choices else f"'{value}' is not one of: {', '.join(choices)}."
 
 
 def like(pattern: str) -> Check:
@@ -152,7 +152,7 @@ PATTERNS: list[tuple[re.Pattern[str], Check]] = [
 
 def fault_of(key: str, value: str) -> str:
     """Return an error; empty if the value is valid or the key's namespace is unknown."""
-    check = KNOWN.get(key) or next((found for pattern, found in PATTERNS if pattern.fullmatch(key)), None)
+    check = KNOWN.get(key) or next((candidate for pattern, candidate in PATTERNS if pattern.fullmatch(key)), None)
     if check is not None:
         wrong = check(value)
         return f"Validation failed; {wrong}" if wrong else ""

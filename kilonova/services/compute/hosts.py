@@ -86,8 +86,8 @@ def service_id(worker: Worker, binary: str) -> str:
 
 async def read_hosts(stores: Stores, down_after: float) -> list[HostRecord]:
     """Return the hosts by name, of all cells that answer."""
-    found = await read_by_cell(stores, partial(_in_cell, down_after=down_after))
-    return sorted((host for hosts in found.values() for host in hosts or ()), key=lambda host: host.name)
+    by_cell = await read_by_cell(stores, partial(_in_cell, down_after=down_after))
+    return sorted((host for hosts in by_cell.values() for host in hosts or ()), key=lambda host: host.name)
 
 
 async def read_away(stores: Stores) -> list[str]:
@@ -149,17 +149,17 @@ async def read_workers(stores: Stores, lease_seconds: float) -> list[Worker]:
     async def body(tx: Tx) -> tuple[Sequence[Row], float]:
         return await tx.all(_WORKERS), await tx.now()
 
-    found, now = await stores.control.read(body)
-    shown = [
+    rows, now = await stores.control.read(body)
+    listing = [
         Worker(
             id=row["id"],
             kind=row["kind"],
             renewed_at=min(now, row["lease_until"] - lease_seconds),  # who is alone has a longer lease
             is_up=row["lease_until"] > now,
         )
-        for row in found
+        for row in rows
     ]
-    return sorted(shown, key=lambda worker: not worker.is_up)
+    return sorted(listing, key=lambda worker: not worker.is_up)
 
 
 async def forget_worker(stores: Stores, worker: str) -> bool:
@@ -173,28 +173,28 @@ async def forget_worker(stores: Stores, worker: str) -> bool:
 
 async def count_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str, OnHost]:
     """Return the counts by host; a host without servers is left out."""
-    found: dict[str, OnHost] = {}
+    counts: dict[str, OnHost] = {}
     for cell, names in _by_cell(hosts).items():
 
         async def body(tx: Tx, names: list[str] = names) -> Sequence[Row]:
             return await tx.all(_COUNTS, names=names)
 
         for row in await _unless_away(stores.cell(cell), body):
-            found[row["host"]] = OnHost(servers=row["servers"], busy=int(row["busy"]))
-    return found
+            counts[row["host"]] = OnHost(servers=row["servers"], busy=int(row["busy"]))
+    return counts
 
 
 async def name_servers(stores: Stores, hosts: Sequence[HostRecord]) -> dict[str, list[tuple[str, str]]]:
     """Id and name of each server, by host."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    names_by_host: dict[str, list[tuple[str, str]]] = {}
     for cell, names in _by_cell(hosts).items():
 
         async def body(tx: Tx, names: list[str] = names) -> Sequence[Row]:
             return await tx.all(_SERVERS, names=names)
 
         for row in await _unless_away(stores.cell(cell), body):
-            found.setdefault(row["host"], []).append((row["id"], row["name"]))
-    return found
+            names_by_host.setdefault(row["host"], []).append((row["id"], row["name"]))
+    return names_by_host
 
 
 async def _unless_away(store: Store, body: Body[Sequence[Row]]) -> Sequence[Row]:

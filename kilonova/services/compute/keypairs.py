@@ -55,8 +55,8 @@ class Keypairs:
 
         await self._control.read(look, few=True)  # before the work, not only after it
         pair: Pair = await KEYS.run(make_pair, kind, user_id, self._clock.now())
-        kept = await self._keep(user_id, name, kind, pair.public_key, pair.fingerprint, most)
-        return msgspec.structs.replace(kept, private_key=pair.private_key)
+        keypair = await self._keep(user_id, name, kind, pair.public_key, pair.fingerprint, most)
+        return msgspec.structs.replace(keypair, private_key=pair.private_key)
 
     async def _keep(self, user_id: str, name: str, kind: str, public_key: str, fingerprint: str, most: int) -> Keypair:
         values = {

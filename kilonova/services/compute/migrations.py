@@ -53,10 +53,10 @@ def _page(names: tuple[str, ...], limited: bool) -> Sql:
 
 
 async def read_moves(
-    stores: Stores, asked: MigrationFilter, *, limit: int | None = None, after: Row | None = None
+    stores: Stores, filters: MigrationFilter, *, limit: int | None = None, after: Row | None = None
 ) -> list[Row]:
     """Return the page after the move `after`, of the cells that answer."""
-    given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    given = {name: value for name, value in msgspec.structs.asdict(filters).items() if value is not None}
     if after is not None:
         given |= {"at": after["created_at"]}
     names = tuple(given)
@@ -69,8 +69,8 @@ async def read_moves(
 
         return await store.read(body)
 
-    found = await read_by_cell(stores, read)
-    rows = [row for part in found.values() for row in part or ()]
+    by_cell = await read_by_cell(stores, read)
+    rows = [row for part in by_cell.values() for row in part or ()]
     return sorted(rows, key=lambda row: (row["created_at"], row["id"]), reverse=True)[:limit]
 
 
@@ -81,5 +81,5 @@ async def find_move(stores: Stores, migration_id: str) -> Row | None:
 
         return await store.read(body)
 
-    found = await read_by_cell(stores, read)
-    return next((row for row in found.values() if row is not None), None)
+    by_cell = await read_by_cell(stores, read)
+    return next((row for row in by_cell.values() if row is not None), None)

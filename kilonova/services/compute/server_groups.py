@@ -163,11 +163,11 @@ async def group_of_server(control: Store, server_id: str) -> ServerGroup | None:
     return None if row is None else _group(row)
 
 
-async def _with_members(tx: Tx, found: Sequence[Row]) -> list[ServerGroup]:
-    members: dict[str, list[str]] = {row["id"]: [] for row in found}
+async def _with_members(tx: Tx, groups: Sequence[Row]) -> list[ServerGroup]:
+    members: dict[str, list[str]] = {row["id"]: [] for row in groups}
     for row in await tx.all(_MEMBERS, groups=list(members)) if members else ():
         members[row["group_id"]].append(row["server_id"])
-    return [_group(row, members[row["id"]]) for row in found]
+    return [_group(row, members[row["id"]]) for row in groups]
 
 
 def _group(row: Row, members: Sequence[str] = ()) -> ServerGroup:

@@ -89,14 +89,14 @@ async def _gathered(
     """
     if page.after is not None and page.after.is_partial and not order.is_of_mappings:
         return [], [name for name in stores.cells() if stores.outage(name) is not None]  # all others came before
-    found = {record.id: record for record in await _requested(stores, wanted)}
+    by_id = {record.id: record for record in await _requested(stores, wanted)}
     away: list[str] = []
     for name, records in (await _listed_by_cell(stores, wanted, order, page)).items():
         if records is None:
             away.append(name)
         else:
-            found |= {record.id: record for record in records}
-    return list(found.values()), away
+            by_id |= {record.id: record for record in records}
+    return list(by_id.values()), away
 
 
 async def _listed_by_cell(
@@ -141,22 +141,22 @@ async def _listed(
 ) -> list[ServerRecord]:
     """Return the matching records of a cell. `prune` keeps those that can still be on the page, if the cell cannot
     sort."""
-    found: list[ServerRecord] = []
+    matching: list[ServerRecord] = []
     size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
-    place = order.place(page.after) if page.after is not None else None
-    while len(found) < page.limit:
-        chunk = await store.read(_chunk(wanted, order, place, size))
+    marker = order.place(page.after) if page.after is not None else None
+    while len(matching) < page.limit:
+        chunk = await store.read(_chunk(wanted, order, marker, size))
         arrived = await _arrived(stores, store.name, [row["id"] for row in chunk if row["hidden"]])
-        shown = [from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived]
+        visible = [from_cell(store.name, row) for row in chunk if not row["hidden"] or row["id"] in arrived]
         if wanted.refresh is not None:
-            await wanted.refresh(shown)
-        found += [record for record in shown if wanted.takes(record)]
+            await wanted.refresh(visible)
+        matching += [record for record in visible if wanted.takes(record)]
         if prune is not None:
-            found = prune(found)
+            matching = prune(matching)
         if len(chunk) < size:
             break
-        place = [chunk[-1][key.column] for key in order.keys]
-    return found
+        marker = [chunk[-1][key.column] for key in order.keys]
+    return matching
 
 
 async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
@@ -172,16 +172,16 @@ async def _arrived(stores: Stores, name: str, hidden: list[str]) -> set[str]:
     return await stores.control.read(body)
 
 
-def _chunk(wanted: ServerQuery, order: ServerOrder, place: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
+def _chunk(wanted: ServerQuery, order: ServerOrder, marker: Sequence[Any] | None, size: int) -> Callable[[Tx], Any]:
     deleted = None if wanted.deleted is None else int(wanted.deleted)
     by = {"project_id": wanted.project_id, "host": wanted.host, "deleted": deleted}
     keys = {name: value for name, value in by.items() if value is not None}
     span = {"changed_since": wanted.changed_since, "changed_before": wanted.changed_before}
     bounds = {name: value for name, value in span.items() if value is not None}
-    statement = order.chunk(tuple(keys), tuple(bounds), place)
+    statement = order.chunk(tuple(keys), tuple(bounds), marker)
 
     async def body(tx: Tx) -> Sequence[Row]:
-        return await tx.all(statement, size=size, **keys, **bounds, **keyset.marker_parameters(place or ()))
+        return await tx.all(statement, size=size, **keys, **bounds, **keyset.marker_parameters(marker or ()))
 
     return body
 

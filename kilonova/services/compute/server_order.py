@@ -62,12 +62,12 @@ class ServerOrder:
     """Keys with their direction, the most important first. Servers that are equal in all of them come newest first."""
 
     def __init__(self, keys: Sequence[SortKey] = ()) -> None:
-        found: dict[Any, SortKey] = {}
+        by_column: dict[Any, SortKey] = {}
         for key in (*keys, *NEWEST_FIRST):
-            found.setdefault(key.column or key.value, key)
+            by_column.setdefault(key.column or key.value, key)
             if key.column == "id":
                 break  # no two are equal from here on
-        self.keys = tuple(found.values())
+        self.keys = tuple(by_column.values())
 
     @property
     def is_of_columns(self) -> bool:
@@ -108,10 +108,10 @@ class ServerOrder:
     def place(self, record: ServerRecord) -> list[Any]:
         return [key.value(record) for key in self.keys]
 
-    def chunk(self, by: tuple[str, ...], bounds: tuple[str, ...], place: Sequence[Any] | None) -> Sql:
+    def chunk(self, by: tuple[str, ...], bounds: tuple[str, ...], marker: Sequence[Any] | None) -> Sql:
         """`size` rows with these columns, changed within these bounds, after a place in this order, or from the first
         one on."""
-        nulls = None if place is None else tuple(value is None for value in place)
+        nulls = None if marker is None else tuple(value is None for value in marker)
         return _chunk(by, bounds, tuple((key.column, key.descending) for key in self.keys), nulls)
 
 

@@ -78,12 +78,12 @@ async def list_servers(
         return await tx.all(_filtered(tuple(sorted(wanted))), marker=marker, limit=limit, **wanted)
 
     requests = [_summary(from_request(row)) for row in await stores.control.read(requested)]
-    found = {one.id: one for one in requests if all(getattr(one, name) == wanted[name] for name in wanted)}
+    summaries = {one.id: one for one in requests if all(getattr(one, name) == wanted[name] for name in wanted)}
     for cell_name in stores.cells():
         with contextlib.suppress(Unreachable):  # `kilonova cell list` names it
             servers = [from_cell(cell_name, row) for row in await stores.cell(cell_name).read(placed)]
-            found |= {server.id: _summary(server) for server in servers}
-    return sorted(found.values(), key=lambda server: server.id)[:limit]
+            summaries |= {server.id: _summary(server) for server in servers}
+    return sorted(summaries.values(), key=lambda server: server.id)[:limit]
 
 
 async def find_server(stores: Stores, server_id: str) -> ServerSummary | None:

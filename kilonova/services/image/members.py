@@ -24,17 +24,17 @@ class Members:
 
     async def all(self, image_id: str) -> list[Member]:
         async def body(tx: Tx) -> list[Member]:
-            found = [_member(row) for row in await rows.fetch_all(tx, image_members, image_id=image_id)]
-            return sorted(found, key=lambda member: (member.created_at, member.member_id))
+            members = [_member(row) for row in await rows.fetch_all(tx, image_members, image_id=image_id)]
+            return sorted(members, key=lambda member: (member.created_at, member.member_id))
 
         return await self._control.read(body)
 
     async def find(self, image_id: str, member_id: str) -> Member:
         async def body(tx: Tx) -> Member:
-            found = await rows.fetch(tx, image_members, image_id=image_id, member_id=member_id)
-            if found is None:
+            row = await rows.fetch(tx, image_members, image_id=image_id, member_id=member_id)
+            if row is None:
                 raise _no_such_member(image_id, member_id)
-            return _member(found)
+            return _member(row)
 
         return await self._control.read(body)
 
@@ -64,9 +64,9 @@ class Members:
             values = {"status": status, "updated_at": now}
             if not await rows.change(tx, image_members, values, image_id=image_id, member_id=member_id):
                 raise _no_such_member(image_id, member_id)
-            found = await rows.fetch(tx, image_members, image_id=image_id, member_id=member_id)
-            assert found is not None
-            return _member(found)
+            row = await rows.fetch(tx, image_members, image_id=image_id, member_id=member_id)
+            assert row is not None
+            return _member(row)
 
         return await self._control.write(body)
 

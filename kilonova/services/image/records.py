@@ -50,14 +50,14 @@ _FLAGS = ("protected", "hidden")
 
 
 async def fetch_image(tx: Tx, image_id: str, project_id: str = "", *, lock: bool = False) -> Image | None:
-    found = await tx.one(_FIND_LOCKED if lock else _FIND, image=image_id, project=project_id)
-    return (await with_details(tx, [found]))[0] if found is not None else None
+    row = await tx.one(_FIND_LOCKED if lock else _FIND, image=image_id, project=project_id)
+    return (await with_details(tx, [row]))[0] if row is not None else None
 
 
-async def with_details(tx: Tx, found: Sequence[Row]) -> list[Image]:
-    if not found:
+async def with_details(tx: Tx, image_rows: Sequence[Row]) -> list[Image]:
+    if not image_rows:
         return []
-    ids = [row["id"] for row in found]
+    ids = [row["id"] for row in image_rows]
     properties: dict[str, dict[str, str]] = {id: {} for id in ids}
     tags: dict[str, list[str]] = {id: [] for id in ids}
     for row in await tx.all(_DETAILS, images=ids, the_same_images=ids):
@@ -65,7 +65,7 @@ async def with_details(tx: Tx, found: Sequence[Row]) -> list[Image]:
             properties[row["image_id"]][row["name"]] = row["value"]
         else:
             tags[row["image_id"]].append(row["name"])
-    return [_image(row, properties[row["id"]], sorted(tags[row["id"]])) for row in found]
+    return [_image(row, properties[row["id"]], sorted(tags[row["id"]])) for row in image_rows]
 
 
 def _image(row: Row, properties: dict[str, str], tags: list[str]) -> Image:

@@ -94,8 +94,8 @@ class ServerImages:
                 return False
             if image.status == QUEUED:
                 more = {"status": ACTIVE, "container_format": "bare", "disk_format": "raw", "updated_at": now}
-                told = {**image.properties, **properties}
-                await save_image(tx, image, msgspec.structs.replace(image, **more, **NO_BYTES, properties=told))
+                merged = {**image.properties, **properties}
+                await save_image(tx, image, msgspec.structs.replace(image, **more, **NO_BYTES, properties=merged))
             return True
 
         return await self._control.write(body)

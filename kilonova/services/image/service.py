@@ -151,10 +151,10 @@ class Images:
 
 
 async def _visible(tx: Tx, caller: Caller, image_id: str, *, lock: bool = False) -> Image:
-    found = await fetch_image(tx, image_id, caller.project_id, lock=lock)
-    if found is None or not found.is_visible_to(caller):
+    image = await fetch_image(tx, image_id, caller.project_id, lock=lock)
+    if image is None or not image.is_visible_to(caller):
         raise no_such_image(image_id)
-    return found
+    return image
 
 
 def _file_of(image: Image) -> str:

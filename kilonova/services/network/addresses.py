@@ -140,22 +140,22 @@ def default_pools(net: Net, gateway: Address | None) -> list[dict[str, str]]:
 def pools_of(net: Net, pools: Sequence[Pool]) -> list[dict[str, str]]:
     """Checked, in the order of their addresses."""
     first, last = hosts_of(net)
-    found: list[tuple[Address, Address]] = []
+    bounds: list[tuple[Address, Address]] = []
     for pool in pools:
         start, end = address_of(pool["start"], "start"), address_of(pool["end"], "end")
         same_version(start, net.version, "start")
         same_version(end, net.version, "end")
-        told = f"the allocation pool {start}-{end}"
+        label = f"the allocation pool {start}-{end}"
         if int(start) > int(end):
-            raise Refused("invalid_pool", f"{told} ends before it starts.")
+            raise Refused("invalid_pool", f"{label} ends before it starts.")
         if int(start) < first or int(end) > last:
-            raise Refused("pool_out_of_subnet", f"{told} spans beyond the subnet cidr {net}.")
-        found.append((start, end))
-    found.sort(key=lambda pool: int(pool[0]))
-    for (_, before), (start, _) in pairwise(found):
+            raise Refused("pool_out_of_subnet", f"{label} spans beyond the subnet cidr {net}.")
+        bounds.append((start, end))
+    bounds.sort(key=lambda pool: int(pool[0]))
+    for (_, before), (start, _) in pairwise(bounds):
         if int(start) <= int(before):
             raise Refused("pools_overlap", f"Two allocation pools of {net} overlap at {start}.")
-    return [{"start": str(start), "end": str(end)} for start, end in found]
+    return [{"start": str(start), "end": str(end)} for start, end in bounds]
 
 
 def is_in_pools(address: Address, pools: Iterable[Pool]) -> bool:

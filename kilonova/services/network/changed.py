@@ -39,9 +39,9 @@ _OF_GROUP = _mark(
 
 async def mark_ports(tx: Tx, port_ids: Sequence[str]) -> None:
     """Mark the servers of these ports before these leave them. "" is not a port. Ports without a server mark none."""
-    found = [port_id for port_id in port_ids if port_id]
-    if found:
-        await tx.run(_OF_PORTS, ids=found)
+    ids = [port_id for port_id in port_ids if port_id]
+    if ids:
+        await tx.run(_OF_PORTS, ids=ids)
 
 
 async def mark_network(tx: Tx, network_id: str) -> None:

@@ -77,16 +77,16 @@ class PortChooser:
         return list(wanted)
 
     async def _the_only_one(self, tx: Tx, project_id: str, auto: bool) -> list[WantedPort]:
-        found = await tx.all(_AVAILABLE, project_id=project_id)
-        if len(found) > 1:
+        available = await tx.all(_AVAILABLE, project_id=project_id)
+        if len(available) > 1:
             text = "Multiple possible networks found, use a Network ID to be more specific."
             raise Refused("network_ambiguous", text)
-        if not found:
+        if not available:
             if auto:
                 text = "Unable to automatically allocate a network for project; none is set up for it."
                 raise Refused("network_auto_unavailable", text)
             return []
-        network_id = found[0]["id"]
+        network_id = available[0]["id"]
         await self._check_subnets(tx, WantedPort(network_id=network_id))
         return [WantedPort(network_id=network_id)]
 
@@ -131,29 +131,29 @@ class PortChooser:
         if not await taken_by(tx, [want.port_id]):
             raise Refused("port_needs_address", f"Port {want.port_id} requires a fixed IP in order to be used.")
 
-    async def check_groups(self, caller: Caller, words: Sequence[str], *, may_make: bool = True) -> list[str]:
+    async def check_groups(self, caller: Caller, names_or_ids: Sequence[str], *, may_make: bool = True) -> list[str]:
         """Return the ids of the groups (names or ids) of the caller's own project. Its default group is created when it
         is first needed, unless `may_make` is false: then it needs no id."""
-        if DEFAULT in words and may_make:
+        if DEFAULT in names_or_ids and may_make:
             await self._groups.ensure_default(caller.project_id)
-        wanted = [word for word in dict.fromkeys(words) if may_make or word != DEFAULT]
+        wanted = [key for key in dict.fromkeys(names_or_ids) if may_make or key != DEFAULT]
 
         async def body(tx: Tx) -> list[str]:
-            found = await tx.all(_GROUPS, project_id=caller.project_id, ids=wanted, names=wanted)
-            by_id = {row["id"] for row in found}
+            matches = await tx.all(_GROUPS, project_id=caller.project_id, ids=wanted, names=wanted)
+            by_id = {row["id"] for row in matches}
             by_name: dict[str, list[str]] = {}
-            for row in found:
+            for row in matches:
                 by_name.setdefault(row["name"], []).append(row["id"])
-            return [word if word in by_id else _the_one(word, by_name.get(word, [])) for word in wanted]
+            return [key if key in by_id else _the_one(key, by_name.get(key, [])) for key in wanted]
 
         return list(dict.fromkeys(await self._context.control.read(body))) if wanted else []
 
 
-def _the_one(word: str, ids: list[str]) -> str:
+def _the_one(key: str, ids: list[str]) -> str:
     if not ids:
-        raise Refused("security_group_not_found", f"Security group {word[:80]} not found.")
+        raise Refused("security_group_not_found", f"Security group {key[:80]} not found.")
     if len(ids) > 1:
-        text = f"Multiple security groups found matching '{word[:80]}'. Use an ID to be more specific."
+        text = f"Multiple security groups found matching '{key[:80]}'. Use an ID to be more specific."
         raise Refused("security_group_ambiguous", text)
     return ids[0]
 

@@ -24,8 +24,8 @@ class NetworkContext:
         await lock_project(tx, project_id)
         await self.quotas.charge(tx, project_id, kind, count)
 
-    def touched(self, kind: str, things: Iterable[Mapping[str, Any]]) -> None:
+    def touched(self, kind: str, records: Iterable[Mapping[str, Any]]) -> None:
         """Wake the hosts that these changes concern, after the commit."""
         if self.wakeups is not None:
-            for thing in things:
-                self.wakeups.touch_thing(kind, thing)
+            for record in records:
+                self.wakeups.touch_thing(kind, record)

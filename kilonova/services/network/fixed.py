@@ -40,10 +40,10 @@ async def subnets_of(tx: Tx, network_id: str) -> Sequence[Row]:
 
 
 async def addresses_of(tx: Tx, port_ids: Sequence[str]) -> dict[str, list[Fixed]]:
-    found: dict[str, list[Fixed]] = {port_id: [] for port_id in port_ids}
+    by_port: dict[str, list[Fixed]] = {port_id: [] for port_id in port_ids}
     for row in await tx.all(_OF_PORTS, ids=list(port_ids)):
-        found[row["port_id"]].append({"subnet_id": row["subnet_id"], "ip_address": row["address"]})
-    return found
+        by_port[row["port_id"]].append({"subnet_id": row["subnet_id"], "ip_address": row["address"]})
+    return by_port
 
 
 class Addressing:
@@ -61,8 +61,8 @@ class Addressing:
             return self._given
         if len(wanted) > MOST_PER_PORT:
             raise invalid(f"a port may have {MOST_PER_PORT} fixed ips, not {len(wanted)}.")
-        for wish in wanted:
-            await self._as_wished(wish, to_router)
+        for request in wanted:
+            await self._as_wished(request, to_router)
         return self._given
 
     async def _one_of_each(self) -> None:
@@ -80,9 +80,9 @@ class Addressing:
             if is_automatic(subnet):
                 await self._put_checked(subnet, from_mac(net_of(subnet["cidr"]), self._mac))
 
-    async def _as_wished(self, wish: Mapping[str, Any], to_router: bool) -> None:
-        address = address_of(wish["ip_address"]) if wish.get("ip_address") else None
-        subnet = self._subnet_for(wish.get("subnet_id") or "", address)
+    async def _as_wished(self, request: Mapping[str, Any], to_router: bool) -> None:
+        address = address_of(request["ip_address"]) if request.get("ip_address") else None
+        subnet = self._subnet_for(request.get("subnet_id") or "", address)
         if is_automatic(subnet) and not to_router:
             own = from_mac(net_of(subnet["cidr"]), self._mac)
             if address not in (None, own):
@@ -99,14 +99,14 @@ class Addressing:
 
     def _subnet_for(self, subnet_id: str, address: Address | None) -> Row:
         if subnet_id:
-            found = next((each for each in self._subnets if each["id"] == subnet_id), None)
-            if found is None:
+            requested = next((each for each in self._subnets if each["id"] == subnet_id), None)
+            if requested is None:
                 raise invalid(f"the subnet {subnet_id[:80]} is not on network {self._network_id}.")
-            if address is not None and not _is_usable(found, address):
+            if address is not None and not _is_usable(requested, address):
                 raise Refused(
                     "invalid_ip_for_subnet", f"IP address {address} is not a valid IP for subnet {subnet_id}."
                 )
-            return found
+            return requested
         if address is None:
             raise invalid("a fixed ip needs subnet_id or ip_address.")
         for subnet in self._subnets:
@@ -131,8 +131,8 @@ def refuse_gateways(inside: Sequence[Row], wanted: Sequence[Mapping[str, Any]]) 
     """Refuse a subnet's gateway address to all but a router's interface: its owner gets all traffic that leaves the
     subnet."""
     gateways = {subnet["gateway_ip"]: subnet["id"] for subnet in inside if subnet["gateway_ip"]}
-    for wish in wanted:
-        address = str(address_of(wish["ip_address"])) if wish.get("ip_address") else ""
+    for request in wanted:
+        address = str(address_of(request["ip_address"])) if request.get("ip_address") else ""
         if address in gateways:
             text = f"IP address {address} is the gateway of subnet {gateways[address]}; only a router may have it."
             raise Refused("invalid_ip_for_subnet", text)

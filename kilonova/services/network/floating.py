@@ -54,27 +54,27 @@ _SUBNETS_V4 = Sql(
 class FloatingIps(Noun[NetworkContext]):
     kind = FLOATING_IP
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
-        network_id = wish["floating_network_id"]
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+        network_id = request["floating_network_id"]
         external = await find_one(tx, NETWORK, viewer, network_id)
         if not external["external"]:
             text = f"Bad floatingip request: Network {network_id} is not a valid external network."
             raise Refused("bad_request", text)
-        target = await self._lock_all(tx, viewer, network_id, wish.get("port_id") or "")
-        owner = thing_id, wish["project_id"]
+        target = await self._lock_all(tx, viewer, network_id, request.get("port_id") or "")
+        owner = thing_id, request["project_id"]
         own_id = str(uuid.uuid5(uuid.UUID(thing_id), "port"))
-        address = await self._take_address(tx, external, own_id, thing_id, wish, now)
+        address = await self._take_address(tx, external, own_id, thing_id, request, now)
         await rows.put_row(
             tx,
             floating_ips,
             {
-                **self.standard(thing_id, wish, now),
+                **self.standard(thing_id, request, now),
                 "network_id": network_id,
                 "address": address,
                 "own_port_id": own_id,
-                "dns_name": wish.get("dns_name") or "",
-                "dns_domain": wish.get("dns_domain") or "",
-                **await self._standing_for(tx, network_id, target, wish.get("fixed_ip_address") or "", owner),
+                "dns_name": request.get("dns_name") or "",
+                "dns_domain": request.get("dns_domain") or "",
+                **await self._standing_for(tx, network_id, target, request.get("fixed_ip_address") or "", owner),
             },
         )
 
@@ -89,13 +89,13 @@ class FloatingIps(Noun[NetworkContext]):
         await mark_ports(tx, [port_id, old_id])
         return await find_one(tx, PORT, viewer, port_id) if port_id else None
 
-    async def _take_address(self, tx: Tx, external: Row, own_id: str, thing_id: str, wish: Wish, now: float) -> str:
+    async def _take_address(self, tx: Tx, external: Row, own_id: str, thing_id: str, request: Wish, now: float) -> str:
         """Allocate the address by a port of the external network that belongs to no project."""
         wanted: dict[str, str] = {}
-        if wish.get("subnet_id"):
-            wanted["subnet_id"] = wish["subnet_id"]
-        if wish.get("floating_ip_address"):
-            wanted["ip_address"] = str(address_of(wish["floating_ip_address"], "floating_ip_address"))
+        if request.get("subnet_id"):
+            wanted["subnet_id"] = request["subnet_id"]
+        if request.get("floating_ip_address"):
+            wanted["ip_address"] = str(address_of(request["floating_ip_address"], "floating_ip_address"))
         wanted = wanted or {"subnet_id": await self._with_room(tx, external["id"])}
         columns = {"device_id": thing_id, "device_owner": OWNER, "status": "ACTIVE"}
         new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns, to_router=True)
@@ -150,14 +150,16 @@ class FloatingIps(Noun[NetworkContext]):
             raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; give fixed_ip_address.")
         return fours[0]
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
-        told = FLOATING_IP.columns_of({key: value for key, value in wish.items() if key in ("description", "dns_name")})
-        if "port_id" in wish or wish.get("fixed_ip_address"):
-            port_id = wish["port_id"] if "port_id" in wish else row["port_id"]
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+        columns = FLOATING_IP.columns_of(
+            {key: value for key, value in request.items() if key in ("description", "dns_name")}
+        )
+        if "port_id" in request or request.get("fixed_ip_address"):
+            port_id = request["port_id"] if "port_id" in request else row["port_id"]
             port = await self._lock_all(tx, viewer, row["network_id"], port_id or "", row["port_id"])
-            address = wish.get("fixed_ip_address") or ""
-            told |= await self._standing_for(tx, row["network_id"], port, address, (row["id"], row["project_id"]))
-        return told
+            address = request.get("fixed_ip_address") or ""
+            columns |= await self._standing_for(tx, row["network_id"], port, address, (row["id"], row["project_id"]))
+        return columns
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         await self._lock_all(tx, viewer, row["network_id"], "", row["port_id"])

@@ -41,13 +41,13 @@ class SecurityGroups(Noun[NetworkContext]):
     kind = GROUP
     few = False  # a group may have hundreds of rules
 
-    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
-        by_group: dict[str, list[Thing]] = {id_of(thing): [] for thing in things}
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        by_group: dict[str, list[Thing]] = {id_of(record): [] for record in records}
         for row in await tx.all(_RULES, ids=list(by_group)):
             by_group[row["group_id"]].append(RULE.view(row))
         await put_tags_on(tx, RULE, [rule for rules in by_group.values() for rule in rules])
-        for thing in things:
-            thing["security_group_rules"] = by_group[id_of(thing)]
+        for record in records:
+            record["security_group_rules"] = by_group[id_of(record)]
 
     async def ensure_default(self, project_id: str) -> str:
         """Create the project's default group if it is missing, and return its id."""
@@ -56,30 +56,30 @@ class SecurityGroups(Noun[NetworkContext]):
             row = await rows.fetch(tx, projects, project_id=project_id)
             return "" if row is None else row["default_group_id"]
 
-        if not project_id or (found := await self.control.read(look)):
-            return found if project_id else ""
+        if not project_id or (known_id := await self.control.read(look)):
+            return known_id if project_id else ""
         group_id, now = self.context.ids.uuid(), self.context.clock.now()
         rule_ids = [self.context.ids.uuid() for _ in range(4)]
 
         async def body(tx: Tx) -> str:
             if there := await lock_project(tx, project_id):
                 return there
-            wish = {"project_id": project_id, "name": DEFAULT, "description": "Default security group"}
-            await rows.put_row(tx, security_groups, {**self.standard(group_id, wish, now), "stateful": 1})
+            attributes = {"project_id": project_id, "name": DEFAULT, "description": "Default security group"}
+            await rows.put_row(tx, security_groups, {**self.standard(group_id, attributes, now), "stateful": 1})
             await rows.change(tx, projects, {"default_group_id": group_id}, project_id=project_id)
             await self._add_rules(tx, group_id, project_id, rule_ids, EVERY + AMONG_THEMSELVES, now)
             return group_id
 
         return await self.control.write(body)
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
-        if wish.get("name") == DEFAULT:
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+        if request.get("name") == DEFAULT:
             raise Refused("default_group_exists", "Default security group already exists.")
-        stateful = int(wish.get("stateful", True))
-        await rows.put_row(tx, security_groups, {**self.standard(thing_id, wish, now), "stateful": stateful})
-        await self.context.quotas.charge(tx, wish["project_id"], RULE.name, len(EVERY))
+        stateful = int(request.get("stateful", True))
+        await rows.put_row(tx, security_groups, {**self.standard(thing_id, request, now), "stateful": stateful})
+        await self.context.quotas.charge(tx, request["project_id"], RULE.name, len(EVERY))
         rule_ids = [_beside(thing_id, number) for number in range(len(EVERY))]
-        await self._add_rules(tx, thing_id, wish["project_id"], rule_ids, EVERY, now)
+        await self._add_rules(tx, thing_id, request["project_id"], rule_ids, EVERY, now)
 
     async def _add_rules(
         self,
@@ -105,16 +105,16 @@ class SecurityGroups(Noun[NetworkContext]):
         await lock_project(tx, row["project_id"])
         return await super().locked(tx, thing_id)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
-        name = wish.get("name", row["name"])
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+        name = request.get("name", row["name"])
         if (name == DEFAULT) is not (row["name"] == DEFAULT):
             code = "default_group_stays" if row["name"] == DEFAULT else "default_group_exists"
             raise Refused(code, "The name 'default' belongs to the default security group, and it to the name.")
-        if "stateful" in wish and bool(row["stateful"]) is not wish["stateful"]:
+        if "stateful" in request and bool(row["stateful"]) is not request["stateful"]:
             await self._refuse_if_used(tx, row["id"])
         if name != row["name"]:
             await mark_group(tx, row["id"])
-        return GROUP.columns_of(wish)
+        return GROUP.columns_of(request)
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         if row["name"] == DEFAULT and viewer is not None:
@@ -156,8 +156,8 @@ def _beside(thing_id: str, number: int) -> str:
 async def groups_of(tx: Tx, viewer: str | None, ids: Sequence[str]) -> list[str]:
     """Return the ids after a check: each group must exist and belong to the project."""
     wanted = list(dict.fromkeys(ids))
-    found = {row["id"]: row for row in await tx.all(_BY_IDS, ids=wanted)} if wanted else {}
+    groups = {row["id"]: row for row in await tx.all(_BY_IDS, ids=wanted)} if wanted else {}
     for group_id in wanted:
-        if group_id not in found or viewer not in (None, found[group_id]["project_id"]):
+        if group_id not in groups or viewer not in (None, groups[group_id]["project_id"]):
             raise GROUP.missing(group_id)
     return wanted

@@ -98,15 +98,17 @@ class GuestPorts:
 
         return await self._context.control.read(body, few=len(server_ids) == 1) if server_ids else {}
 
-    async def _groups(self, tx: Tx, port_ids: list[str], told: bool) -> dict[str, tuple[list[str], list[PortRule]]]:
+    async def _groups(
+        self, tx: Tx, port_ids: list[str], with_members: bool
+    ) -> dict[str, tuple[list[str], list[PortRule]]]:
         """Return the names of the groups, and their rules, by port."""
-        found = sorted(
+        rule_rows = sorted(
             await tx.all(_RULES, port_ids=port_ids), key=lambda row: (row["created_at"] or 0, row["id"] or "")
         )
-        remote = {row["remote_group_id"] for row in found if row["remote_group_id"]}
-        members = await self._members_of(tx, remote) if told else {}
+        remote = {row["remote_group_id"] for row in rule_rows if row["remote_group_id"]}
+        members = await self._members_of(tx, remote) if with_members else {}
         by_port: dict[str, tuple[list[str], list[PortRule]]] = {}
-        for row in found:
+        for row in rule_rows:
             names, rules = by_port.setdefault(row["port_id"], ([], []))
             if row["name"] not in names:
                 names.append(row["name"])
@@ -122,8 +124,8 @@ class GuestPorts:
                 self._members.clear()
                 old = list(group_ids)
             for one, addresses in (await read_members(tx, old)).items():
-                kept = max(MEMBERS_KEPT, len(addresses) * KEPT_PER_MEMBER)
-                self._members[one] = (now + kept, covering(addresses))
+                seconds = max(MEMBERS_KEPT, len(addresses) * KEPT_PER_MEMBER)
+                self._members[one] = (now + seconds, covering(addresses))
         return {one: self._members[one][1] for one in group_ids}
 
 

@@ -85,8 +85,8 @@ class HostDocuments:
         async def servers(tx: Tx) -> list[str]:
             return [row["device_id"] for row in await tx.all(_SERVERS, host=host)]
 
-        found = await self._guests.of_servers(await self._context.control.read(servers), members=False)
-        mine = [HostPort(server, port) for server, of_server in sorted(found.items()) for port in of_server]
+        by_server = await self._guests.of_servers(await self._context.control.read(servers), members=False)
+        mine = [HostPort(server, port) for server, of_server in sorted(by_server.items()) for port in of_server]
         groups = {rule.remote_group for one in mine for rule in one.port.rules if rule.remote_group}
 
         async def rest(tx: Tx) -> NetworkDocument:
@@ -125,13 +125,13 @@ async def _peers(tx: Tx, network_ids: set[str], node: Row | None) -> dict[str, l
     """Return the tunnel peers by network. The network node is a peer in networks that have a router."""
     if not network_ids:
         return {}
-    found: dict[str, set[str]] = defaultdict(set)
+    peers: dict[str, set[str]] = defaultdict(set)
     for row in await tx.all(_PEERS, network_ids=sorted(network_ids)):
-        found[row["network_id"]].add(row["tunnel_address"])
+        peers[row["network_id"]].add(row["tunnel_address"])
     if node is not None and node["tunnel_address"]:
         for row in await tx.all(_ROUTED, network_ids=sorted(network_ids)):
-            found[row["network_id"]].add(node["tunnel_address"])
-    return {network_id: sorted(addresses) for network_id, addresses in sorted(found.items())}
+            peers[row["network_id"]].add(node["tunnel_address"])
+    return {network_id: sorted(addresses) for network_id, addresses in sorted(peers.items())}
 
 
 async def read_routers(tx: Tx) -> list[HostRouter]:

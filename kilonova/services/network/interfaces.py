@@ -115,27 +115,32 @@ class Interfaces:
         async def body(tx: Tx) -> Thing:
             router = await self._routers.locked(tx, router_id)
             mine = [each for each in await connected(tx, router_id) if each["device_owner"] == ROUTER_INTERFACE]
-            found = [
+            interfaces = [
                 each
                 for each in mine
                 if (not port_id or each["port_id"] == port_id) and (not subnet_id or each["subnet_id"] == subnet_id)
             ]
-            if not found:
+            if not interfaces:
                 text = f"Router {router_id} does not have an interface with that port or subnet."
                 raise Refused("router_interface_not_found", text)
-            await lock_network(tx, found[0]["network_id"])
-            for each in found:
+            await lock_network(tx, interfaces[0]["network_id"])
+            for each in interfaces:
                 await self._refuse_used(tx, router, each)
-            await self._take_out(tx, found, mine)
-            return _told(router, found[0]["port_id"], found[0]["network_id"], [each["subnet_id"] for each in found])
+            await self._take_out(tx, interfaces, mine)
+            return _told(
+                router,
+                interfaces[0]["port_id"],
+                interfaces[0]["network_id"],
+                [each["subnet_id"] for each in interfaces],
+            )
 
         return await self._write(body)
 
-    async def _take_out(self, tx: Tx, found: Sequence[Row], mine: Sequence[Row]) -> None:
+    async def _take_out(self, tx: Tx, interfaces: Sequence[Row], mine: Sequence[Row]) -> None:
         """Remove the port, or only one of its addresses while it has others."""
-        port_id = found[0]["port_id"]
-        if len(found) < sum(each["port_id"] == port_id for each in mine):
-            gone = {each["subnet_id"] for each in found}
+        port_id = interfaces[0]["port_id"]
+        if len(interfaces) < sum(each["port_id"] == port_id for each in mine):
+            gone = {each["subnet_id"] for each in interfaces}
             await take_away(tx, [fixed for fixed in await taken_by(tx, [port_id]) if fixed["subnet_id"] in gone])
             return
         port = await rows.fetch(tx, ports, id=port_id)

@@ -34,16 +34,16 @@ async def lock_project(tx: Tx, project_id: str) -> str:
 
 async def lock_networks(tx: Tx, ids: Iterable[str]) -> dict[str, Row]:
     """Lock the networks that exist, and return their rows."""
-    found = {}
+    locked = {}
     for network_id in sorted(set(ids)):
         row = await rows.fetch(tx, networks, lock=True, id=network_id)
         if row is not None:
-            found[network_id] = row
-    return found
+            locked[network_id] = row
+    return locked
 
 
 async def lock_network(tx: Tx, network_id: str) -> Row:
-    found = await lock_networks(tx, [network_id])
-    if network_id not in found:
+    locked = await lock_networks(tx, [network_id])
+    if network_id not in locked:
         raise NETWORK.missing(network_id)
-    return found[network_id]
+    return locked[network_id]

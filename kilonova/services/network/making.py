@@ -105,29 +105,31 @@ async def replace_addresses(tx: Tx, port: Row, wanted: Sequence[Mapping[str, Any
     """Replace the addresses of a port. It keeps those that fit the request: the same address, or any in the same
     subnet."""
     before = list(await taken_by(tx, [port["id"]]))
-    kept: list[Mapping[str, Any]] = []
+    addresses: list[Mapping[str, Any]] = []
     fresh: list[Mapping[str, Any]] = []
-    for wish in wanted:
-        same = next((old for old in before if _fits(wish, old)), None)
+    for request in wanted:
+        same = next((old for old in before if _fits(request, old)), None)
         if same is None:
-            fresh.append(wish)
-            kept.append(wish)
+            fresh.append(request)
+            addresses.append(request)
         else:
             before.remove(same)
-            kept.append({"subnet_id": same["subnet_id"], "ip_address": same["address"]})
+            addresses.append({"subnet_id": same["subnet_id"], "ip_address": same["address"]})
     # All are given up and taken again in the wished order: under the network's lock nobody comes between.
     await take_away(tx, await taken_by(tx, [port["id"]]))
     inside = await subnets_of(tx, port["network_id"])
-    given = await Addressing(tx, port["network_id"], inside, port["id"], port["mac"]).give(kept, to_router=to_router)
+    given = await Addressing(tx, port["network_id"], inside, port["id"], port["mac"]).give(
+        addresses, to_router=to_router
+    )
     if port["device_owner"] != ROUTER_INTERFACE:
         refuse_gateways(inside, fresh)  # not what it had: the gateway may have come to its address later
     await _refuse_lost_floating(tx, port["id"], {fixed["ip_address"] for fixed in given})
 
 
-def _fits(wish: Mapping[str, Any], old: Row) -> bool:
-    if wish.get("subnet_id") and wish["subnet_id"] != old["subnet_id"]:
+def _fits(request: Mapping[str, Any], old: Row) -> bool:
+    if request.get("subnet_id") and request["subnet_id"] != old["subnet_id"]:
         return False
-    return not wish.get("ip_address") or wish["ip_address"].lower() == old["address"]
+    return not request.get("ip_address") or request["ip_address"].lower() == old["address"]
 
 
 async def _refuse_lost_floating(tx: Tx, port_id: str, addresses: set[str]) -> None:

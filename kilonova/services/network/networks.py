@@ -64,15 +64,15 @@ _OF_OTHERS = Sql(
 class NetworkRecords(Noun[NetworkContext]):
     kind = NETWORK
 
-    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
-        inside: dict[str, list[str]] = {id_of(thing): [] for thing in things}
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        inside: dict[str, list[str]] = {id_of(record): [] for record in records}
         for row in await tx.all(_SUBNETS, ids=list(inside)):
             inside[row["network_id"]].append(row["id"])
-        for thing in things:
-            thing["subnets"] = within = inside[id_of(thing)]
-            thing["availability_zones"] = [ZONE] if within else []
+        for record in records:
+            record["subnets"] = within = inside[id_of(record)]
+            record["availability_zones"] = [ZONE] if within else []
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
         default = {
             "admin_state_up": True,
             "status": "ACTIVE",
@@ -82,15 +82,15 @@ class NetworkRecords(Noun[NetworkContext]):
             "dns_domain": "",
             "availability_zone_hints": [],
         }
-        segment = _segment(wish)
+        segment = _segment(request)
         default["mtu"] = TUNNELLED_MTU if segment["provider:network_type"] == "vxlan" else MTU
-        columns = NETWORK.columns_of({**default, **wish, **segment})
+        columns = NETWORK.columns_of({**default, **request, **segment})
         if columns["network_type"] in SEGMENTS:
             await lock_project(tx, "")  # segments belong to no project: whoever takes one waits for the others
             if columns["segmentation_id"] == -1:
                 columns["segmentation_id"] = await self._free_segment(tx, columns)
             await self._refuse_taken_segment(tx, columns)
-        await rows.put_row(tx, networks, {**columns, **self.standard(thing_id, wish, now)})
+        await rows.put_row(tx, networks, {**columns, **self.standard(thing_id, request, now)})
 
     async def _free_segment(self, tx: Tx, columns: Columns) -> int:
         kind, physical = str(columns["network_type"]), columns["physical_network"]
@@ -111,23 +111,23 @@ class NetworkRecords(Noun[NetworkContext]):
             text = f"The segment {number} of {kind} is in use by another network."
             raise Refused("segment_in_use", text)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
-        unshared = wish.get("shared") is False and row["shared"]
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+        unshared = request.get("shared") is False and row["shared"]
         if unshared and await tx.one(_OF_OTHERS, network_id=row["id"], project_id=row["project_id"]) is not None:
             text = f"Network {row['name'] or row['id']} is used by other projects; it stays shared."
             raise Refused("shared_in_use", text)
-        if wish.get("router:external") is False and row["external"]:
+        if request.get("router:external") is False and row["external"]:
             used = await rows.fetch(tx, routers, gateway_network_id=row["id"])
             if used is not None or await rows.fetch(tx, floating_ips, network_id=row["id"]) is not None:
                 text = f"External network {row['id']} has routers or floating ips; it stays external."
                 raise Refused("external_in_use", text)
-        if "mtu" in wish:
+        if "mtu" in request:
             for subnet in await rows.fetch_all(tx, subnets, network_id=row["id"]):
-                if wish["mtu"] < (least := LEAST_MTU[subnet["ip_version"]]):
+                if request["mtu"] < (least := LEAST_MTU[subnet["ip_version"]]):
                     raise Refused("mtu_conflict", f"Network {row['id']} has a subnet that needs an mtu of {least}.")
-        if wish.get("name", row["name"]) != row["name"]:
+        if request.get("name", row["name"]) != row["name"]:
             await mark_network(tx, row["id"])
-        return NETWORK.columns_of(wish)
+        return NETWORK.columns_of(request)
 
     async def locked(self, tx: Tx, thing_id: str) -> Row:
         return await lock_network(tx, thing_id)
@@ -158,12 +158,12 @@ class NetworkRecords(Noun[NetworkContext]):
         await rows.remove(tx, subnets, network_id=row["id"])
 
 
-def _segment(wish: Wish) -> Columns:
+def _segment(request: Wish) -> Columns:
     """The provider's attributes, complete; what does not go together is refused. Servers of one network are on many
     hosts, so it is a tunnel between them unless the request says otherwise; routers have the external ones on one."""
-    kind = wish.get("provider:network_type") or ("local" if wish.get("router:external") else "vxlan")
-    physical = wish.get("provider:physical_network") or ""
-    number = wish.get("provider:segmentation_id")
+    kind = request.get("provider:network_type") or ("local" if request.get("router:external") else "vxlan")
+    physical = request.get("provider:physical_network") or ""
+    number = request.get("provider:segmentation_id")
     if bool(physical) is not (kind in WITH_PHYSICAL):
         need = "needs" if kind in WITH_PHYSICAL else "takes no"
         raise invalid(f"provider:network_type '{kind}' {need} provider:physical_network.")

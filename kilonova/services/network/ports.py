@@ -45,63 +45,63 @@ class Ports(Noun[NetworkContext]):
         super().__init__(context)
         self._groups = groups
 
-    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
-        ids = [id_of(thing) for thing in things]
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        ids = [id_of(record) for record in records]
         addresses = await addresses_of(tx, ids)
         groups: dict[str, list[str]] = {port_id: [] for port_id in ids}
         for row in await tx.all(_GROUPS, ids=ids):
             groups[row["port_id"]].append(row["group_id"])
-        for thing in things:
-            thing["fixed_ips"] = fixed_ips = addresses[id_of(thing)]
-            thing["security_groups"] = groups[id_of(thing)]
-            pairs = as_list(thing["allowed_address_pairs"])
-            thing["allowed_address_pairs"] = [_whole_pair(as_object(pair), thing["mac_address"]) for pair in pairs]
-            name = as_text(thing["dns_name"])
-            thing["dns_assignment"] = [_named(name, fixed["ip_address"]) for fixed in fixed_ips]
+        for record in records:
+            record["fixed_ips"] = fixed_ips = addresses[id_of(record)]
+            record["security_groups"] = groups[id_of(record)]
+            pairs = as_list(record["allowed_address_pairs"])
+            record["allowed_address_pairs"] = [_whole_pair(as_object(pair), record["mac_address"]) for pair in pairs]
+            name = as_text(record["dns_name"])
+            record["dns_assignment"] = [_named(name, fixed["ip_address"]) for fixed in fixed_ips]
 
-    async def create(self, viewer: str | None, wishes: Sequence[Wish]) -> Sequence[Thing]:
+    async def create(self, viewer: str | None, requests: Sequence[Wish]) -> Sequence[Thing]:
         try:
-            return await super().create(viewer, wishes)
+            return await super().create(viewer, requests)
         except NoDefaultGroup:
-            for project_id in sorted({wish["project_id"] for wish in wishes}):
+            for project_id in sorted({request["project_id"] for request in requests}):
                 await self._groups.ensure_default(project_id)
-        return await super().create(viewer, wishes)
+        return await super().create(viewer, requests)
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
-        await find_one(tx, NETWORK, viewer, wish["network_id"])
-        _refuse_router_owner(wish)
-        network = await lock_network(tx, wish["network_id"])
-        secured = wish.get("port_security_enabled", bool(network["port_security"]))
-        owner = wish.get("device_owner") or ""
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+        await find_one(tx, NETWORK, viewer, request["network_id"])
+        _refuse_router_owner(request)
+        network = await lock_network(tx, request["network_id"])
+        secured = request.get("port_security_enabled", bool(network["port_security"]))
+        owner = request.get("device_owner") or ""
         new = NewPort(
             id=thing_id,
-            project_id=wish["project_id"],
-            fixed_ips=wish.get("fixed_ips"),
-            mac=mac_of(wish["mac_address"]) if wish.get("mac_address") else "",
-            groups=await self._wanted_groups(tx, viewer, wish, secured and not owner.startswith(OF_THE_NETWORK)),
-            columns={**self._columns(wish), "port_security": int(secured)},
+            project_id=request["project_id"],
+            fixed_ips=request.get("fixed_ips"),
+            mac=mac_of(request["mac_address"]) if request.get("mac_address") else "",
+            groups=await self._wanted_groups(tx, viewer, request, secured and not owner.startswith(OF_THE_NETWORK)),
+            columns={**self._columns(request), "port_security": int(secured)},
         )
         if new.groups and not secured:
             raise _unsecured()
         await make_port(tx, network, new, now)
 
-    async def _wanted_groups(self, tx: Tx, viewer: str | None, wish: Wish, by_default: bool) -> Sequence[str]:
-        wanted = wish.get("security_groups")
+    async def _wanted_groups(self, tx: Tx, viewer: str | None, request: Wish, by_default: bool) -> Sequence[str]:
+        wanted = request.get("security_groups")
         if wanted is not None:
             return await groups_of(tx, viewer, wanted)
-        if not by_default or not wish["project_id"]:
+        if not by_default or not request["project_id"]:
             return []
-        default = await lock_project(tx, wish["project_id"])
+        default = await lock_project(tx, request["project_id"])
         if not default:
             raise NoDefaultGroup
         return [default]
 
-    def _columns(self, wish: Wish) -> Columns:
+    def _columns(self, request: Wish) -> Columns:
         """Return the columns of the request, with those that follow from them."""
-        told = {key: value for key, value in wish.items() if value is not None and key != "mac_address"}
-        if "allowed_address_pairs" in told:
-            told["allowed_address_pairs"] = [_pair(pair) for pair in told["allowed_address_pairs"]]
-        columns = PORT.columns_of(told)
+        attributes = {key: value for key, value in request.items() if value is not None and key != "mac_address"}
+        if "allowed_address_pairs" in attributes:
+            attributes["allowed_address_pairs"] = [_pair(pair) for pair in attributes["allowed_address_pairs"]]
+        columns = PORT.columns_of(attributes)
         if "host" in columns:
             columns |= binding(str(columns["host"]))
         return columns
@@ -115,31 +115,31 @@ class Ports(Noun[NetworkContext]):
         await lock_network(tx, row["network_id"])
         return await super().locked(tx, thing_id)  # again: it may have changed before the lock was ours
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
-        if wish.get("device_owner", row["device_owner"]) != row["device_owner"]:
-            _refuse_router_owner(wish)
-        if row["device_owner"] in OF_ROUTERS and _moves(wish, row):
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+        if request.get("device_owner", row["device_owner"]) != row["device_owner"]:
+            _refuse_router_owner(request)
+        if row["device_owner"] in OF_ROUTERS and _moves(request, row):
             raise _of_a_router(row, "given to something else")
         await mark_ports(tx, [row["id"]])
-        secured = wish.get("port_security_enabled", bool(row["port_security"]))
-        columns = self._columns({key: _or_empty(key, value) for key, value in wish.items()})
-        if wish.get("mac_address") is not None and (mac := mac_of(wish["mac_address"])) != row["mac"]:
+        secured = request.get("port_security_enabled", bool(row["port_security"]))
+        columns = self._columns({key: _or_empty(key, value) for key, value in request.items()})
+        if request.get("mac_address") is not None and (mac := mac_of(request["mac_address"])) != row["mac"]:
             if row["host"]:
                 text = f"Port {row['id']} is bound to a host; its mac address cannot change there."
                 raise Refused("port_bound", text)
             await refuse_taken_mac(tx, row["network_id"], mac)
             columns["mac"] = mac
-        if wish.get("device_id", row["device_id"]) != row["device_id"]:
+        if request.get("device_id", row["device_id"]) != row["device_id"]:
             columns |= {"slot": -1, "made_here": 0, "tag": ""}  # the server it was given to no longer has it
-        if wish.get("fixed_ips") is not None:
+        if request.get("fixed_ips") is not None:
             to_router = row["device_owner"] == ROUTER_INTERFACE
-            await replace_addresses(tx, row, wish["fixed_ips"], to_router=to_router)
-        await self._change_groups(tx, viewer, row, wish, secured)
+            await replace_addresses(tx, row, request["fixed_ips"], to_router=to_router)
+        await self._change_groups(tx, viewer, row, request, secured)
         return columns
 
-    async def _change_groups(self, tx: Tx, viewer: str | None, row: Row, wish: Wish, secured: bool) -> None:
-        if "security_groups" in wish:
-            groups = await groups_of(tx, viewer, wish["security_groups"] or [])
+    async def _change_groups(self, tx: Tx, viewer: str | None, row: Row, request: Wish, secured: bool) -> None:
+        if "security_groups" in request:
+            groups = await groups_of(tx, viewer, request["security_groups"] or [])
             if groups and not secured:
                 raise _unsecured()
             await replace_groups(tx, row["id"], groups)
@@ -160,14 +160,14 @@ def _or_empty(key: str, value: Any) -> Any:
     return {"allowed_address_pairs": [], "binding:profile": {}}.get(key, "")
 
 
-def _refuse_router_owner(wish: Wish) -> None:
+def _refuse_router_owner(request: Wish) -> None:
     """Else anybody could make a port that looks like another project's router."""
-    if wish.get("device_owner") in OF_ROUTERS:
-        raise invalid(f"device_owner '{wish['device_owner']}' comes with a router or a floating ip, not by itself.")
+    if request.get("device_owner") in OF_ROUTERS:
+        raise invalid(f"device_owner '{request['device_owner']}' comes with a router or a floating ip, not by itself.")
 
 
-def _moves(wish: Wish, row: Row) -> bool:
-    return any((wish.get(name, row[name]) or "") != row[name] for name in ("device_id", "device_owner"))
+def _moves(request: Wish, row: Row) -> bool:
+    return any((request.get(name, row[name]) or "") != row[name] for name in ("device_id", "device_owner"))
 
 
 def _of_a_router(row: Row, what: str) -> Refused:

@@ -61,8 +61,8 @@ class NetworkQuotas(ServiceQuotas):
 
     async def _counted(self, tx: Tx, project_id: str, kind: str, limit: int) -> int:
         """Counted as far as it matters."""
-        found = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
-        return 0 if found is None else int(found["used"])
+        row = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
+        return 0 if row is None else int(row["used"])
 
     async def show(self, project_id: str) -> dict[str, int]:
         async def body(tx: Tx) -> dict[str, int]:
@@ -76,10 +76,10 @@ class NetworkQuotas(ServiceQuotas):
         async def body(tx: Tx) -> Sequence[Row]:
             return await rows.fetch_all(tx, limits)
 
-        found: dict[str, dict[str, int]] = {}
+        by_project: dict[str, dict[str, int]] = {}
         for row in await self._control.read(body):
-            found.setdefault(row["project_id"], dict(self._configured))[row["resource"]] = row["hard_limit"]
-        return found
+            by_project.setdefault(row["project_id"], dict(self._configured))[row["resource"]] = row["hard_limit"]
+        return by_project
 
     async def usage(self, project_id: str) -> dict[str, int]:
         async def body(tx: Tx) -> dict[str, int]:

@@ -46,39 +46,39 @@ _CONNECTED = Sql(
 
 async def connected(tx: Tx, router_id: str) -> list[Row]:
     """Return each address of the router, with its subnet."""
-    found = await tx.all(_CONNECTED, router_id=router_id)
-    return [row for row in found if row["device_owner"] in (ROUTER_INTERFACE, ROUTER_GATEWAY)]
+    addresses = await tx.all(_CONNECTED, router_id=router_id)
+    return [row for row in addresses if row["device_owner"] in (ROUTER_INTERFACE, ROUTER_GATEWAY)]
 
 
 class Routers(Noun[NetworkContext]):
     kind = ROUTER
 
-    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
-        addresses = await addresses_of(tx, [row["gateway_port_id"] for row in found if row["gateway_port_id"]])
-        for thing, row in zip(things, found, strict=True):
-            thing["availability_zones"] = [ZONE]
-            thing[GATEWAY_INFO] = None
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+        addresses = await addresses_of(tx, [row["gateway_port_id"] for row in record_rows if row["gateway_port_id"]])
+        for record, row in zip(records, record_rows, strict=True):
+            record["availability_zones"] = [ZONE]
+            record[GATEWAY_INFO] = None
             if row["gateway_network_id"]:
-                thing[GATEWAY_INFO] = {
+                record[GATEWAY_INFO] = {
                     "network_id": row["gateway_network_id"],
                     "enable_snat": bool(row["enable_snat"]),
                     "external_fixed_ips": addresses[row["gateway_port_id"]],
                 }
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
         default = {"admin_state_up": True, "status": "ACTIVE", "availability_zone_hints": []}
-        row = {**ROUTER.columns_of({**default, **wish}), **self.standard(thing_id, wish, now)}
+        row = {**ROUTER.columns_of({**default, **request}), **self.standard(thing_id, request, now)}
         row |= {**NONE_YET, "routes": "[]", "revision": 0}
-        way_out = await self._way_out(tx, viewer, row, wish.get(GATEWAY_INFO), now)
+        way_out = await self._way_out(tx, viewer, row, request.get(GATEWAY_INFO), now)
         await rows.put_row(tx, routers, {**row, **way_out, "revision": 1})
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
-        told, way_out = dict(wish), {}
-        if GATEWAY_INFO in told:
-            way_out = await self._way_out(tx, viewer, row, told.pop(GATEWAY_INFO), self.context.clock.now())
-        if "routes" in told:
-            told["routes"] = await self._routes(tx, row["id"], told["routes"] or [])
-        return ROUTER.columns_of(told) | way_out
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+        attributes, way_out = dict(request), {}
+        if GATEWAY_INFO in attributes:
+            way_out = await self._way_out(tx, viewer, row, attributes.pop(GATEWAY_INFO), self.context.clock.now())
+        if "routes" in attributes:
+            attributes["routes"] = await self._routes(tx, row["id"], attributes["routes"] or [])
+        return ROUTER.columns_of(attributes) | way_out
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         there = await rows.fetch_all(tx, ports, device_id=row["id"])

@@ -27,19 +27,19 @@ SAME = ("direction", "ethertype", "protocol", "port_range_min", "port_range_max"
 class Rules(Noun[NetworkContext]):
     kind = RULE
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
-        group = await find_one(tx, GROUP, viewer, wish["security_group_id"])
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+        group = await find_one(tx, GROUP, viewer, request["security_group_id"])
         await lock_project(tx, group["project_id"])
-        ethertype = wish.get("ethertype") or "IPv4"
-        row = rule_row(self.standard(thing_id, wish, now), group["id"], wish["direction"], ethertype)
-        row["protocol"] = protocol = _protocol(wish.get("protocol"))
-        _check_ports(protocol, wish.get("port_range_min"), wish.get("port_range_max"))
-        row |= RULE.columns_of({key: wish.get(key) for key in ("port_range_min", "port_range_max")})
+        ethertype = request.get("ethertype") or "IPv4"
+        row = rule_row(self.standard(thing_id, request, now), group["id"], request["direction"], ethertype)
+        row["protocol"] = protocol = _protocol(request.get("protocol"))
+        _check_ports(protocol, request.get("port_range_min"), request.get("port_range_max"))
+        row |= RULE.columns_of({key: request.get(key) for key in ("port_range_min", "port_range_max")})
         if ethertype == "IPv4" and protocol in ONLY_IPV6:
             text = f"Conflicting value ethertype {ethertype} for protocol {protocol}."
             raise Refused("invalid_rule", text)
-        row["remote_ip_prefix"] = _prefix(wish.get("remote_ip_prefix"), ethertype)
-        row["remote_group_id"] = remote = wish.get("remote_group_id") or ""
+        row["remote_ip_prefix"] = _prefix(request.get("remote_ip_prefix"), ethertype)
+        row["remote_group_id"] = remote = request.get("remote_group_id") or ""
         if remote:
             if row["remote_ip_prefix"]:
                 raise Refused("invalid_rule", "Only one of remote_ip_prefix and remote_group_id may be given.")
@@ -80,9 +80,9 @@ def _check_ports(protocol: str, first: int | None, last: int | None) -> None:
 
 
 def _check_icmp(kind: int | None, code: int | None) -> None:
-    for name, word, value in (("type", "min", kind), ("code", "max", code)):
+    for name, bound, value in (("type", "min", kind), ("code", "max", code)):
         if value is not None and not 0 <= value <= 255:
-            text = f"Invalid value for ICMP {name} (port-range-{word}) {value}. It must be 0 to 255."
+            text = f"Invalid value for ICMP {name} (port-range-{bound}) {value}. It must be 0 to 255."
             raise Refused("invalid_rule", text)
     if kind is None:
         raise Refused(

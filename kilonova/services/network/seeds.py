@@ -35,7 +35,7 @@ async def prepare(context: NetworkContext, networks: NetworkRecords, subnets: Su
             return
         for (network_id, subnet_id), (network, subnet) in zip(ids, FIRST, strict=True):
             await networks.insert(tx, None, network_id, {"project_id": owner, **network}, now)
-            wish = {"project_id": owner, "network_id": network_id, **subnet}
-            await subnets.insert(tx, None, subnet_id, wish, now)
+            attributes = {"project_id": owner, "network_id": network_id, **subnet}
+            await subnets.insert(tx, None, subnet_id, attributes, now)
 
     await context.control.write(body)

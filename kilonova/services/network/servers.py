@@ -118,11 +118,11 @@ class ServerPorts:
             return (await vifs_of(tx, [server_id])).get(server_id, [])
 
         try:
-            found = await self._with_default_group(project_id, body)
+            vifs = await self._with_default_group(project_id, body)
         except Refused as why:
             raise Failed(why.code, why.message, final=True) from why
-        self._touch([{"project_id": project_id, "network_id": vif.network_id} for vif in found])
-        return found
+        self._touch([{"project_id": project_id, "network_id": vif.network_id} for vif in vifs])
+        return vifs
 
     def _touch(self, changed: Sequence[Mapping[str, Any]]) -> None:
         """Wake other hosts for new members of groups and new peers; this host learns of them from its orders."""
@@ -146,9 +146,9 @@ class ServerPorts:
         now: float,
     ) -> None:
         default = await lock_project(tx, project_id)
-        made = sum(not want.port_id for want in missing.values())
-        if made:
-            await self._context.quotas.charge(tx, project_id, PORT.name, made)
+        new_count = sum(not want.port_id for want in missing.values())
+        if new_count:
+            await self._context.quotas.charge(tx, project_id, PORT.name, new_count)
         groups = await groups_of(tx, project_id, group_ids) if group_ids else [default]
         known = {slot: await self._given(tx, want.port_id) for slot, want in missing.items() if want.port_id}
         used = [known[slot]["network_id"] if want.port_id else want.network_id for slot, want in missing.items()]
@@ -184,9 +184,9 @@ class ServerPorts:
             raise Refused("port_not_usable", f"Port {port_id} not usable for the server: another project has it.")
         if port["device_id"]:
             raise Refused("port_in_use", f"Port {port_id} is still in use.")
-        told = {**columns, "made_here": 0, "revision": port["revision"] + 1, "updated_at": now}
-        told["dns_name"] = port["dns_name"] or columns["dns_name"]
-        await rows.change(tx, ports, told, id=port_id)
+        changes = {**columns, "made_here": 0, "revision": port["revision"] + 1, "updated_at": now}
+        changes["dns_name"] = port["dns_name"] or columns["dns_name"]
+        await rows.change(tx, ports, changes, id=port_id)
 
     async def bind(self, fence: FenceKey, *, server_id: str, host: str) -> list[Vif]:
         now = self._context.clock.now()
@@ -196,9 +196,9 @@ class ServerPorts:
             await self._bind(tx, server_id, host, now)
             return (await vifs_of(tx, [server_id])).get(server_id, [])
 
-        found = await self._context.control.write(body)
-        self._touch([{"project_id": "", "network_id": vif.network_id} for vif in found])
-        return found
+        vifs = await self._context.control.write(body)
+        self._touch([{"project_id": "", "network_id": vif.network_id} for vif in vifs])
+        return vifs
 
     async def _bind(self, tx: Tx, server_id: str, host: str, now: float) -> None:
         columns = {f"new_{name}": value for name, value in binding(host).items()}
@@ -239,25 +239,25 @@ class ServerPorts:
     async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
         async def body(tx: Tx) -> dict[str, list[Vif]]:
             marked = await marked_among(tx, server_ids)
-            found = await vifs_of(tx, marked) if marked else {}
-            return {server_id: found.get(server_id, []) for server_id in marked}
+            vifs = await vifs_of(tx, marked) if marked else {}
+            return {server_id: vifs.get(server_id, []) for server_id in marked}
 
         return await self._context.control.read(body, few=len(server_ids) == 1) if server_ids else {}
 
 
 async def vifs_of(tx: Tx, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
     """Return the ports by server; servers without ports are left out. Two statements for any number of servers."""
-    found: dict[str, list[Row]] = {}  # by port
+    port_rows: dict[str, list[Row]] = {}  # by port
     for row in await tx.all(_VIFS, server_ids=list(server_ids)):
-        found.setdefault(row["id"], []).append(row)
-    if not found:
+        port_rows.setdefault(row["id"], []).append(row)
+    if not port_rows:
         return {}
-    every = [row for same in found.values() for row in same]
+    every = [row for same in port_rows.values() for row in same]
     network_ids = list({row["network_id"] for row in every})
     group_ids = list({row["group_id"] for row in every if row["group_id"] is not None})
     names = {row["id"]: row["name"] for row in await tx.all(_NAMES, network_ids=network_ids, group_ids=group_ids)}
     vifs: dict[str, list[Vif]] = {}
-    for same in sorted(found.values(), key=lambda same: same[0]["slot"]):
+    for same in sorted(port_rows.values(), key=lambda same: same[0]["slot"]):
         vifs.setdefault(same[0]["device_id"], []).append(_vif(same, names))
     return vifs
 
@@ -276,7 +276,7 @@ def _vif(same: Sequence[Row], names: Mapping[str, str]) -> Vif:
         tag=row["tag"],
         vif_type=row["vif_type"],
         host=row["host"],
-        addresses=[told for position in sorted(by_position) for told in _addresses(by_position[position])],
+        addresses=[address for position in sorted(by_position) for address in _addresses(by_position[position])],
         security_groups=sorted(names[group_id] for group_id in groups),
     )
 

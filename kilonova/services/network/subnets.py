@@ -53,10 +53,10 @@ _HOLDERS = Sql(
 class Subnets(Noun[NetworkContext]):
     kind = SUBNET
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
-        await find_one(tx, NETWORK, viewer, wish["network_id"])
-        network = await lock_network(tx, wish["network_id"])
-        plan = _planned(wish)
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+        await find_one(tx, NETWORK, viewer, request["network_id"])
+        network = await lock_network(tx, request["network_id"])
+        plan = _planned(request)
         net = net_of(plan["cidr"])
         if network["mtu"] < LEAST_MTU[net.version]:
             raise Refused("mtu_conflict", f"The mtu of network {network['id']} is too small for IPv{net.version}.")
@@ -64,8 +64,8 @@ class Subnets(Noun[NetworkContext]):
             if net_of(other["cidr"]).version == net.version and net_of(other["cidr"]).overlaps(net):
                 text = f"Requested subnet with cidr: {net} for network: {network['id']} overlaps with another subnet"
                 raise Refused("subnet_overlaps", f"Invalid input for operation: {text} ({other['id']}).")
-        columns = SUBNET.columns_of({**wish, **plan})
-        await rows.put_row(tx, subnets, {**columns, **self.standard(thing_id, wish, now)})
+        columns = SUBNET.columns_of({**request, **plan})
+        await rows.put_row(tx, subnets, {**columns, **self.standard(thing_id, request, now)})
         if plan["ipv6_address_mode"] not in AUTOMATIC:
             await ranges.fill(tx, thing_id, ranges_of(plan["allocation_pools"]))
 
@@ -76,24 +76,24 @@ class Subnets(Noun[NetworkContext]):
         await lock_network(tx, row["network_id"])
         return await super().locked(tx, thing_id)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
-        net, told = net_of(row["cidr"]), dict(wish)
-        if told.get("enable_dhcp") and not row["enable_dhcp"]:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+        net, attributes = net_of(row["cidr"]), dict(request)
+        if attributes.get("enable_dhcp") and not row["enable_dhcp"]:
             check_net(net, dhcp=True)
         pools = msgspec.json.decode(row["pools"])
-        if "allocation_pools" in told:
-            pools = told["allocation_pools"] = pools_of(net, told["allocation_pools"])
+        if "allocation_pools" in attributes:
+            pools = attributes["allocation_pools"] = pools_of(net, attributes["allocation_pools"])
         gateway = row["gateway_ip"]
-        if "gateway_ip" in told:
-            gateway = told["gateway_ip"] = _gateway(net, told["gateway_ip"])
+        if "gateway_ip" in attributes:
+            gateway = attributes["gateway_ip"] = _gateway(net, attributes["gateway_ip"])
             if gateway != row["gateway_ip"]:
                 await self._refuse_used_gateway(tx, row)
         _refuse_gateway_in_pools(gateway, pools)
-        told = {**told, **_checked_lists(net, told)}
-        if "allocation_pools" in told and not is_automatic(row):
+        attributes = {**attributes, **_checked_lists(net, attributes)}
+        if "allocation_pools" in attributes and not is_automatic(row):
             taken = [address_of(each["address"]) for each in await rows.fetch_all(tx, fixed_ips, subnet_id=row["id"])]
             await ranges.fill(tx, row["id"], ranges_of(pools, taken))
-        return SUBNET.columns_of(told)
+        return SUBNET.columns_of(attributes)
 
     async def _refuse_used_gateway(self, tx: Tx, row: Row) -> None:
         for holder in await tx.all(_HOLDERS, subnet_id=row["id"]):
@@ -137,19 +137,19 @@ class _Plan(TypedDict):
     ipv6_address_mode: str
 
 
-def _planned(wish: Wish) -> _Plan:
+def _planned(request: Wish) -> _Plan:
     """Return every attribute of a new subnet, checked."""
-    net = net_of(wish["cidr"])
-    version = wish.get("ip_version") or net.version
+    net = net_of(request["cidr"])
+    version = request.get("ip_version") or net.version
     same_version(net, version, "cidr")
-    dhcp = wish.get("enable_dhcp", True)
+    dhcp = request.get("enable_dhcp", True)
     check_net(net, dhcp=dhcp)
-    ra_mode, address_mode = _modes(wish, net, dhcp)
-    gateway = _gateway(net, wish["gateway_ip"]) if "gateway_ip" in wish else str(default_gateway(net))
-    wanted = wish.get("allocation_pools")
+    ra_mode, address_mode = _modes(request, net, dhcp)
+    gateway = _gateway(net, request["gateway_ip"]) if "gateway_ip" in request else str(default_gateway(net))
+    wanted = request.get("allocation_pools")
     pools = default_pools(net, _parsed(gateway)) if wanted is None else pools_of(net, wanted)
     _refuse_gateway_in_pools(gateway, pools)
-    lists = _checked_lists(net, wish)
+    lists = _checked_lists(net, request)
     return {
         "cidr": str(net),
         "ip_version": version,
@@ -182,16 +182,16 @@ def _refuse_gateway_in_pools(gateway: str, pools: Sequence[Mapping[str, str]]) -
         raise Refused("gateway_in_pools", f"Gateway ip {gateway} conflicts with an allocation pool.")
 
 
-def _checked_lists(net: Net, wish: Wish) -> _Lists:
+def _checked_lists(net: Net, request: Wish) -> _Lists:
     """The name servers and routes among the wish."""
     checked: _Lists = {}
-    if wish.get("dns_nameservers") is not None:
-        servers = [address_of(server, "dns_nameserver") for server in wish["dns_nameservers"]]
+    if request.get("dns_nameservers") is not None:
+        servers = [address_of(server, "dns_nameserver") for server in request["dns_nameservers"]]
         for server in servers:
             same_version(server, net.version, "dns_nameserver")
         checked["dns_nameservers"] = [str(server) for server in dict.fromkeys(servers)]
-    if wish.get("host_routes") is not None:
-        checked["host_routes"] = [_route(net, route) for route in wish["host_routes"]]
+    if request.get("host_routes") is not None:
+        checked["host_routes"] = [_route(net, route) for route in request["host_routes"]]
     return checked
 
 
@@ -202,9 +202,9 @@ def _route(net: Net, route: Mapping[str, str]) -> dict[str, str]:
     return {"destination": str(destination), "nexthop": str(nexthop)}
 
 
-def _modes(wish: Wish, net: Net, dhcp: bool) -> tuple[str, str]:
+def _modes(request: Wish, net: Net, dhcp: bool) -> tuple[str, str]:
     """Return ipv6_ra_mode and ipv6_address_mode; "" is none."""
-    ra, address = wish.get("ipv6_ra_mode") or "", wish.get("ipv6_address_mode") or ""
+    ra, address = request.get("ipv6_ra_mode") or "", request.get("ipv6_address_mode") or ""
     if not ra and not address:
         return "", ""
     if net.version == 4:

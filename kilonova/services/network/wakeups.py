@@ -66,15 +66,15 @@ class Wakeups:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._later())
 
-    def touch_thing(self, kind: str, thing: Mapping[str, Any]) -> None:
+    def touch_thing(self, kind: str, record: Mapping[str, Any]) -> None:
         """The same for a noun of the API, as its view or its row."""
         names = {"network": "id", "subnet": "network_id", "port": "network_id"}
-        networks = [thing[names[kind]]] if kind in names else []
+        networks = [record[names[kind]]] if kind in names else []
         if kind == "security_group_rule":
-            self.touch(groups=[thing["security_group_id" if "security_group_id" in thing else "group_id"]])
+            self.touch(groups=[record["security_group_id" if "security_group_id" in record else "group_id"]])
         else:
             # a port's groups are its project's
-            self.touch(projects=[thing["project_id"]] if kind in ("port", "security_group") else [], networks=networks)
+            self.touch(projects=[record["project_id"]] if kind in ("port", "security_group") else [], networks=networks)
 
     async def _later(self) -> None:
         await self._clock.sleep(MOMENT)
@@ -98,5 +98,5 @@ async def _concerned(tx: Tx, touched: Touched) -> list[Row]:
         "networks": sorted(touched.networks),
         "groups": sorted(touched.groups),
     }
-    found = [*await tx.all(_NODES), *(await tx.all(_OF_PORTS, **chosen) if any(chosen.values()) else [])]
-    return list({row["host"]: row for row in found}.values())
+    host_rows = [*await tx.all(_NODES), *(await tx.all(_OF_PORTS, **chosen) if any(chosen.values()) else [])]
+    return list({row["host"]: row for row in host_rows}.values())
