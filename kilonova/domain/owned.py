@@ -65,8 +65,8 @@ class Share(msgspec.Struct, frozen=True):
 def shares_in(held: Owned) -> list[Share]:
     return [
         Share(consumer, provider, resources, holder)
-        for consumer, places in sorted(held.items())
-        for (provider, holder), resources in sorted(places.items())
+        for consumer, allocations in sorted(held.items())
+        for (provider, holder), resources in sorted(allocations.items())
     ]
 
 

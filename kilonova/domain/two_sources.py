@@ -10,8 +10,8 @@ MOST_SHOWN = 80  # characters of an invalid value that are shown in the error
 
 
 def bad(key: str, value: str, right: str) -> Refused:
-    shown = value if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]}…"
-    return Refused("bad_hardware_request", f"{key}={shown}: {right}")
+    excerpt = value if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]}…"
+    return Refused("bad_hardware_request", f"{key}={excerpt}: {right}")
 
 
 class TwoSources:

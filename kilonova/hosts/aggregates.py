@@ -29,26 +29,26 @@ _INHABITED = Sql(
 
 
 async def add_host(engine: Engine, aggregates: Aggregates, aggregate_id: int, host: str) -> Aggregate:
-    found = await aggregates.find(aggregate_id)
+    aggregate = await aggregates.find(aggregate_id)
     _, record = await find_host(engine, host)
-    if found.zone is not None:
-        await _refuse_moving(engine, aggregates, [host], found.zone, "adding it to aggregate " + found.name)
-    if host not in found.hosts:  # else the records refuse it
+    if aggregate.zone is not None:
+        await _refuse_moving(engine, aggregates, [host], aggregate.zone, "adding it to aggregate " + aggregate.name)
+    if host not in aggregate.hosts:  # else the records refuse it
         await aggregates.check_host(aggregate_id, host)
-        await join_aggregate(engine.world.db.placement, record["provider_id"], found.uuid)
+        await join_aggregate(engine.world.db.placement, record["provider_id"], aggregate.uuid)
     return await aggregates.add_host(aggregate_id, host)
 
 
 async def remove_host(engine: Engine, aggregates: Aggregates, aggregate_id: int, host: str) -> Aggregate:
-    found = await aggregates.find(aggregate_id)
-    if host not in found.hosts:
+    aggregate = await aggregates.find(aggregate_id)
+    if host not in aggregate.hosts:
         raise no_such_host(aggregate_id, host)
     _, record = await find_host(engine, host)
-    if found.zone is not None:
+    if aggregate.zone is not None:
         rest = [one for one in await aggregates.all() if one.id != aggregate_id]
         zone = next((one.zone for one in rest if host in one.hosts and one.zone), _default(engine))
-        await _refuse_moving(engine, aggregates, [host], zone, "removing it from aggregate " + found.name)
-    await leave_aggregate(engine.world.db.placement, record["provider_id"], found.uuid)
+        await _refuse_moving(engine, aggregates, [host], zone, "removing it from aggregate " + aggregate.name)
+    await leave_aggregate(engine.world.db.placement, record["provider_id"], aggregate.uuid)
     return await aggregates.remove_host(aggregate_id, host)
 
 
@@ -60,12 +60,14 @@ async def change(
     name: str | None = None,
     metadata: Mapping[str, str | None] | None = None,
 ) -> Aggregate:
-    found = await aggregates.find(aggregate_id)
-    if metadata and ZONE in metadata and metadata[ZONE] != found.zone:
+    aggregate = await aggregates.find(aggregate_id)
+    if metadata and ZONE in metadata and metadata[ZONE] != aggregate.zone:
         if metadata[ZONE] == "":
             raise Refused("bad_zone", f"Aggregate {aggregate_id} cannot have an availability zone without a name")
         zone = metadata[ZONE] or _default(engine)
-        await _refuse_moving(engine, aggregates, found.hosts, zone, f"changing the zone of aggregate {found.name}")
+        await _refuse_moving(
+            engine, aggregates, aggregate.hosts, zone, f"changing the zone of aggregate {aggregate.name}"
+        )
     return await aggregates.change(aggregate_id, name=name, metadata=metadata)
 
 
@@ -92,7 +94,7 @@ async def _inhabited(engine: Engine, hosts: list[str]) -> dict[str, int]:
     async def body(tx: Tx) -> dict[str, int]:
         return {row["host"]: row["number"] for row in await tx.all(_INHABITED, names=hosts)}
 
-    found: dict[str, int] = {}
+    server_counts: dict[str, int] = {}
     for cell in engine.world.db.cells():
-        found |= await engine.world.db.cell(cell).read(body)
-    return found
+        server_counts |= await engine.world.db.cell(cell).read(body)
+    return server_counts

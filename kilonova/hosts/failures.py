@@ -76,7 +76,7 @@ async def look(engine: Engine, worker: str = "") -> HostObservation:
         opened = {row["host"]: row for row in await open_failures(tx)}
         return opened, await disarmed(tx), await tx.now(), await is_ahead(tx)
 
-    failures, word, now, ahead = await engine.world.db.control.read(records)
+    failures, disarming, now, ahead = await engine.world.db.control.read(records)
 
     async def read(store: Store) -> CellSight:
         return await store.read(lambda tx: _cell_sight(tx, store.name, down_after, worker))
@@ -94,9 +94,9 @@ async def look(engine: Engine, worker: str = "") -> HostObservation:
         hosts=sum(cell.hosts for cell in seen) - len(declared) - maintained + len(away),
         silent=len(silent) - maintained + len(away),
         came_back=len(lately - away - silent.keys()),
-        blind=[name for name, found in by_cell.items() if found is None],
+        blind=[name for name, cell_sight in by_cell.items() if cell_sight is None],
         listened=min((cell.listened for cell in seen if cell.hosts), default=0.0),
-        disarmed=word,
+        disarmed=disarming,
     )
     decided = {
         name: msgspec.structs.replace(one, decision=_decided(engine, one, sight, failures.get(name), now))
@@ -122,7 +122,7 @@ async def _cell_sight(tx: Tx, cell: str, down_after: float, worker: str) -> Cell
     silent = await tx.all(_NOT_HEARD, before=now - down_after)
     names = [row["name"] for row in silent]
     number = {row["host"]: row["number"] for row in await tx.all(_SERVERS, names=names)} if names else {}
-    found = [
+    not_heard = [
         Silent(
             cell=cell,
             session=row["session"],
@@ -134,7 +134,7 @@ async def _cell_sight(tx: Tx, cell: str, down_after: float, worker: str) -> Cell
     # Restored records say when hosts were heard before the backup: they prove no silence.
     since = max(own.since, await restored_at(tx)) if own is not None else now
     listened = 0.0 if own is None else max(0.0, own.until - since)
-    return CellSight(counted["number"] if counted is not None else 0, found, listened)
+    return CellSight(counted["number"] if counted is not None else 0, not_heard, listened)
 
 
 async def disarm_watch(engine: Engine, seconds: float, reason: str, cause: Cause) -> None:

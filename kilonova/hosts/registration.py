@@ -130,16 +130,16 @@ async def _with_devices(engine: Engine, message: Register, verdicts: list[Verdic
     defined there."""
     defined = [one.server for one in verdicts if one.guest is not None]
     ports = await ports_of(engine.world, defined, filters=message.filters) if defined else {}
-    told, size = list[Verdict](), 0
+    completed, size = list[Verdict](), 0
     for verdict in verdicts:
         guest = verdict.guest
         if guest is not None:
             whole = msgspec.structs.replace(guest, ports=ports.get(guest.server, []))
             guest = await with_volumes(engine.world, whole, message.host)
             size += len(msgspec.json.encode(guest))
-        kept = guest if guest is not None and (guest.volumes or size < GUESTS_BYTES) else None
-        told.append(msgspec.structs.replace(verdict, guest=kept))
-    return told
+        sent_guest = guest if guest is not None and (guest.volumes or size < GUESTS_BYTES) else None
+        completed.append(msgspec.structs.replace(verdict, guest=sent_guest))
+    return completed
 
 
 async def _declared_gone(engine: Engine, message: Register) -> Row | None:

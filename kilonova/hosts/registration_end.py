@@ -91,10 +91,10 @@ async def _note_failed(tx: Tx, host: str, server: str, copy: int, reason: str) -
     report of a copy that it may not run changes nothing."""
     if await rows.fetch(tx, cell.servers, id=server, runner_host=host, runner_copy=copy, operation_id=None) is None:
         return
-    told = f"{host} could not start it when it returned: {reason[:REASON_LENGTH]}"
+    details = f"{host} could not start it when it returned: {reason[:REASON_LENGTH]}"
     text = "The server could not be started when its host returned."
     ids = {"server_id": server, "operation_id": ""}
-    await rows.put(tx, cell.faults, ("created_at",), unless_there=False, **ids, code=500, message=text, details=told)
+    await rows.put(tx, cell.faults, ("created_at",), unless_there=False, **ids, code=500, message=text, details=details)
     logger.warning("guest is off: server=%s host=%s reason=%s", server, host, reason[:REASON_LENGTH])
 
 

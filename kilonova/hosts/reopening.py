@@ -57,11 +57,11 @@ class Reopening:
     async def look(self, journal: Store) -> None:
         before = self._closed.pop(journal.name, {})  # where a database does not answer nothing is known (law 18)
         providers = await closed_providers(self._engine.world.db.placement)
-        found: dict[str, Standing] = {}
+        unexplained: dict[str, Standing] = {}
         if providers:
-            found = await journal.read(lambda tx: self._unexplained(tx, providers))
-        self._closed[journal.name] = found
-        for host, standing in found.items():
+            unexplained = await journal.read(lambda tx: self._unexplained(tx, providers))
+        self._closed[journal.name] = unexplained
+        for host, standing in unexplained.items():
             if before.get(host) == standing:
                 await self._call_back(journal, host, standing, providers)
 

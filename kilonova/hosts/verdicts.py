@@ -155,8 +155,8 @@ async def _is_from_before(tx: Tx, server: Row | None, report: CopyReport, owed: 
 async def _is_needed(tx: Tx, host: str, report: CopyReport) -> bool:
     """Return whether an open move may go back to this copy."""
     copy = report.copy
-    found = await rows.fetch(tx, cell.migrations, server_id=report.server, source_host=host, source_copy=copy, open=1)
-    return found is not None
+    move = await rows.fetch(tx, cell.migrations, server_id=report.server, source_host=host, source_copy=copy, open=1)
+    return move is not None
 
 
 async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> None:
@@ -205,10 +205,10 @@ async def may_be_gone(tx: Tx, host: str, server_id: str, copy: int) -> bool:
 
 async def _unreported_debts(tx: Tx, host: str, copies: Sequence[CopyReport]) -> list[Verdict]:
     """Return verdicts for debts whose copies were not reported: removing nothing is harmless and pays the debt."""
-    found = {(report.server, report.copy) for report in copies}
+    reported = {(report.server, report.copy) for report in copies}
     owed = await rows.fetch_all(tx, cell.debts, host=host)
     return [
         Verdict(debt["server_id"], debt["copy"], "destroy", "a debt")
         for debt in sorted(owed, key=lambda d: (d["server_id"], d["copy"]))
-        if (debt["server_id"], debt["copy"]) not in found
+        if (debt["server_id"], debt["copy"]) not in reported
     ]

@@ -60,14 +60,14 @@ class Policy:
         return self._known(key, rule, caller, target)
 
     def _known(self, key: tuple[Any, ...], rule: str, caller: Caller, target: Mapping[str, str]) -> bool:
-        kept = self._kept.get(key)
-        if kept is None:
+        decision = self._kept.get(key)
+        if decision is None:
             if rule not in self._defaults:
                 raise KeyError(f"there is no policy rule {rule}")
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            kept = self._kept[key] = self._judge(rule, caller, target)
-        return kept
+            decision = self._kept[key] = self._judge(rule, caller, target)
+        return decision
 
     def _judge(self, rule: str, caller: Caller, target: Mapping[str, str]) -> bool:
         if caller.project is None and rule not in SCOPE_FREE:

@@ -19,30 +19,30 @@ def read_rules(file: Path, defaults: Mapping[str, str]) -> dict[str, str]:
     import yaml
 
     try:
-        found = yaml.safe_load(file.read_text())
+        rules = yaml.safe_load(file.read_text())
     except OSError as error:
         raise refused(file, error.strerror or "it cannot be read") from error
     except UnicodeDecodeError as error:
         raise refused(file, "it is not UTF-8 text") from error
     except yaml.YAMLError as error:
         raise refused(file, f"it is not valid YAML: {_where(error)}") from error
-    if found is None:
+    if rules is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(rules, dict):
         raise refused(file, "it must be a list of rules, each as name: check")
-    for name, check in found.items():
+    for name, check in rules.items():
         if not isinstance(name, str) or not isinstance(check, str):
             raise refused(file, f"the check of {name} must be a quoted string")
         if "http:" in check or "https:" in check:
             raise refused(file, f"the check of {name} is an HTTP check, which is not supported")
-    _check_names(file, found, defaults)
-    return found
+    _check_names(file, rules, defaults)
+    return rules
 
 
-def _check_names(file: Path, found: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+def _check_names(file: Path, rules: Mapping[str, str], defaults: Mapping[str, str]) -> None:
     """A misspelt name would change nothing, and nobody would hear of it."""
-    used = {other for check in found.values() for other in _REFERENCES.findall(check)}
-    for name in found:
+    used = {other for check in rules.values() for other in _REFERENCES.findall(check)}
+    for name in rules:
         if name not in defaults and name not in used:
             close = get_close_matches(name, list(defaults), n=1)
             meant = f"; did you mean {close[0]}?" if close else ""

@@ -5,7 +5,7 @@ does not exist for it; that is judged before."""
 from __future__ import annotations
 
 _SEEN = " or ".join(("project_id:%(project_id)s", "project_id:%(member_id)s"))
-_SHOWN = " or ".join(f'"{word}":%(visibility)s' for word in ("community", "public", "shared"))
+_SHOWN = " or ".join(f'"{visibility}":%(visibility)s' for visibility in ("community", "public", "shared"))
 _READ = f"rule:context_is_admin or (role:reader and ({_SEEN} or {_SHOWN}))"
 _DOWNLOAD = f"rule:context_is_admin or (role:member and ({_SEEN} or {_SHOWN}))"
 _WRITE = "rule:context_is_admin or (role:member and project_id:%(project_id)s)"

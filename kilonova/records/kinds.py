@@ -23,13 +23,13 @@ VIEWER = "viewer"  # the parameter that holds the project that looks
 MOST_SHOWN = 80  # characters of an id that an error repeats
 
 
-def id_of(thing: Thing) -> str:
-    return as_text(thing["id"])
+def id_of(record: Thing) -> str:
+    return as_text(record["id"])
 
 
-def owner_of(thing: Thing) -> str:
+def owner_of(record: Thing) -> str:
     """Return the project that has it; "" if none has."""
-    return as_text(thing["project_id"])
+    return as_text(record["project_id"])
 
 
 def iso(seconds: float) -> str:

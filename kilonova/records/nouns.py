@@ -32,7 +32,7 @@ class RecordContext(Protocol):
     async def charge(self, tx: Tx, project_id: str, kind: str, count: int) -> None:
         """Raises `Refused` when `count` more would be too many for the project."""
 
-    def touched(self, kind: str, things: Iterable[Mapping[str, Any]]) -> None:
+    def touched(self, kind: str, records: Iterable[Mapping[str, Any]]) -> None:
         """Called with changed records after the commit."""
 
 
@@ -61,61 +61,61 @@ class Noun(ABC, Generic[C]):
 
         return await self.control.read(body, few=self.few)
 
-    async def told(self, tx: Tx, found: Sequence[Row]) -> list[Thing]:
-        things = [self.kind.view(row) for row in found]
-        if things:
-            await put_tags_on(tx, self.kind, things)
-            await self.dress(tx, things, found)
-        return things
+    async def told(self, tx: Tx, record_rows: Sequence[Row]) -> list[Thing]:
+        records = [self.kind.view(row) for row in record_rows]
+        if records:
+            await put_tags_on(tx, self.kind, records)
+            await self.dress(tx, records, record_rows)
+        return records
 
-    async def dress(self, tx: Tx, things: Sequence[Thing], found: Sequence[Row]) -> None:
+    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
         """Add what lies in other tables, with few statements for all."""
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    async def create(self, viewer: str | None, wishes: Sequence[Wish]) -> Sequence[Thing]:
+    async def create(self, viewer: str | None, requests: Sequence[Wish]) -> Sequence[Thing]:
         """Create all or none of the records; each request names its project."""
-        ids, now = [self.context.ids.uuid() for _ in wishes], self.context.clock.now()
+        ids, now = [self.context.ids.uuid() for _ in requests], self.context.clock.now()
 
         async def body(tx: Tx) -> Sequence[Thing]:
-            for project_id, count in sorted(Counter(wish["project_id"] for wish in wishes).items()):
+            for project_id, count in sorted(Counter(request["project_id"] for request in requests).items()):
                 await self.context.charge(tx, project_id, self.kind.name, count)
-            for thing_id, wish in zip(ids, wishes, strict=True):
-                await self.insert(tx, viewer, thing_id, wish, now)
-                await add_tags(tx, self.kind, thing_id, wish.get("tags", ()))
+            for thing_id, request in zip(ids, requests, strict=True):
+                await self.insert(tx, viewer, thing_id, request, now)
+                await add_tags(tx, self.kind, thing_id, request.get("tags", ()))
             return await self.told(tx, await find_by_ids(tx, self.kind, ids))
 
-        things = await self.control.write(body)
-        self.context.touched(self.kind.name, things)
-        return things
+        records = await self.control.write(body)
+        self.context.touched(self.kind.name, records)
+        return records
 
     @abstractmethod
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, wish: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
         """The rows of one new thing; what the wish does not say has its default."""
 
-    def standard(self, thing_id: str, wish: Wish, now: float) -> Columns:
+    def standard(self, thing_id: str, request: Wish, now: float) -> Columns:
         return {
             "id": thing_id,
-            "project_id": wish["project_id"],
-            "name": wish.get("name") or "",
-            "description": wish.get("description") or "",
+            "project_id": request["project_id"],
+            "name": request.get("name") or "",
+            "description": request.get("description") or "",
             "revision": 1,
             "created_at": now,
             "updated_at": now,
         }
 
-    async def update(self, viewer: str | None, thing_id: str, wish: Wish) -> Thing:
+    async def update(self, viewer: str | None, thing_id: str, request: Wish) -> Thing:
         now = self.context.clock.now()
 
         async def body(tx: Tx) -> Thing:
             row = await self.locked(tx, thing_id)
-            columns = await self.changed(tx, viewer, row, wish)
+            columns = await self.changed(tx, viewer, row, request)
             await self.save(tx, row, columns, now)
             return (await self.told(tx, [await find_one(tx, self.kind, None, thing_id)]))[0]
 
-        thing = await self.control.write(body)
-        self.context.touched(self.kind.name, [thing])
-        return thing
+        record = await self.control.write(body)
+        self.context.touched(self.kind.name, [record])
+        return record
 
     async def locked(self, tx: Tx, thing_id: str) -> Row:
         row = await rows.fetch(tx, self.kind.table, lock=True, id=thing_id)
@@ -123,9 +123,9 @@ class Noun(ABC, Generic[C]):
             raise self.kind.missing(thing_id)
         return row
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, wish: Wish) -> Columns:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
         """Check the wish and give the columns to set."""
-        return self.kind.columns_of(wish)
+        return self.kind.columns_of(request)
 
     async def save(self, tx: Tx, row: Row, columns: Columns, now: float) -> None:
         stamped = {**columns, "revision": row["revision"] + 1, "updated_at": now}
@@ -183,10 +183,10 @@ async def tags_of(tx: Tx, kind: Kind, ids: Sequence[str]) -> dict[str, list[str]
     return tagged
 
 
-async def put_tags_on(tx: Tx, kind: Kind, things: Sequence[Thing]) -> None:
-    tagged = await tags_of(tx, kind, [id_of(thing) for thing in things])
-    for thing in things:
-        thing["tags"] = tagged[id_of(thing)]
+async def put_tags_on(tx: Tx, kind: Kind, records: Sequence[Thing]) -> None:
+    tagged = await tags_of(tx, kind, [id_of(record) for record in records])
+    for record in records:
+        record["tags"] = tagged[id_of(record)]
 
 
 async def add_tags(tx: Tx, kind: Kind, thing_id: str, wanted: Sequence[str]) -> None:

@@ -99,7 +99,7 @@ def _shape(kind: Kind, viewer: str | None, query: ListQuery) -> tuple[_Shape, di
     values: dict[str, object] = {} if viewer is None else {VIEWER: viewer}
     for number, one in enumerate(query.conditions):
         if isinstance(one.value, tuple):
-            values |= {f"value{number}_{place}": value for place, value in enumerate(one.value)}
+            values |= {f"value{number}_{position}": value for position, value in enumerate(one.value)}
         else:
             values[f"value{number}"] = one.value
     return _Shape(kind, viewer is None, tuple((one.name, one.operator) for one in query.conditions)), values

@@ -63,15 +63,15 @@ class LimitRows:
         return union_all(of_project, of_class.where(by_class.class_name == DEFAULT_CLASS))
 
     async def given(self, tx: Tx, project_id: str, configured: Limits) -> ProjectLimits:
-        found = ProjectLimits(configured)
+        limits = ProjectLimits(configured)
         for row in await tx.all(self._read, project_id=project_id):
             if row["by_default"]:
-                found.defaults[row["resource"]] = row["hard_limit"]
+                limits.defaults[row["resource"]] = row["hard_limit"]
             elif row["user_id"]:
-                found.users.setdefault(row["user_id"], {})[row["resource"]] = row["hard_limit"]
+                limits.users.setdefault(row["user_id"], {})[row["resource"]] = row["hard_limit"]
             else:
-                found.project[row["resource"]] = row["hard_limit"]
-        return found
+                limits.project[row["resource"]] = row["hard_limit"]
+        return limits
 
     async def put(self, tx: Tx, project_id: str, resource: str, limit: int, user: str = "") -> None:
         of = {"user_id": user} if self._has_users else {}
@@ -83,8 +83,8 @@ class LimitRows:
 
     async def of_class(self, tx: Tx, name: str) -> dict[str, int]:
         assert self._classes is not None
-        found = await rows.fetch_all(tx, self._classes, class_name=name)
-        return {row["resource"]: row["hard_limit"] for row in found}
+        limit_rows = await rows.fetch_all(tx, self._classes, class_name=name)
+        return {row["resource"]: row["hard_limit"] for row in limit_rows}
 
     async def put_class(self, tx: Tx, name: str, resource: str, limit: int) -> None:
         assert self._classes is not None

@@ -106,10 +106,10 @@ def from_mapping(mapping: Row, spec: Row | None = None) -> ServerRecord:
     """`spec` is its request spec, if that was read."""
     owned = {name: mapping[name] for name in ("project_id", "user_id", "created_at")}
     if spec is None:
-        asked = ServerSpec(name="", flavor=UNKNOWN_FLAVOR, **owned)
+        requested = ServerSpec(name="", flavor=UNKNOWN_FLAVOR, **owned)
     else:
-        asked = msgspec.structs.replace(msgspec.json.decode(spec["spec"], type=ServerSpec), **owned)
-    made = new_server(mapping["server_id"], 0, asked, vm_state="unknown")
-    record = from_cell(mapping["cell"], msgspec.structs.astuple(made))
+        requested = msgspec.structs.replace(msgspec.json.decode(spec["spec"], type=ServerSpec), **owned)
+    server = new_server(mapping["server_id"], 0, requested, vm_state="unknown")
+    record = from_cell(mapping["cell"], msgspec.structs.astuple(server))
     record.is_partial = True
     return record

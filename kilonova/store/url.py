@@ -29,8 +29,8 @@ class PostgresUrl:
     def __str__(self) -> str:
         """Fit for a message: without the password."""
         parts = urlsplit(self.dsn)
-        shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        return f"{shown}?schema={self.schema}" if self.schema else shown
+        redacted = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return f"{redacted}?schema={self.schema}" if self.schema else redacted
 
 
 def parse_url(url: str) -> SqliteUrl | PostgresUrl:
@@ -38,8 +38,10 @@ def parse_url(url: str) -> SqliteUrl | PostgresUrl:
         return SqliteUrl(Path(url[len(_SQLITE) :]))
     if url.startswith(("postgresql://", "postgres://")):
         return _parse_postgres(url)
-    shown = url.partition("://")[0] + "://…" if "://" in url else url
-    raise StoreError(f"{shown} is not a database address; use sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE")
+    redacted = url.partition("://")[0] + "://…" if "://" in url else url
+    raise StoreError(
+        f"{redacted} is not a database address; use sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
+    )
 
 
 def _parse_postgres(url: str) -> PostgresUrl:

@@ -78,30 +78,30 @@ class Assignments:
     def __init__(self, records: IdentityRecords, snapshot: Callable[[], IdentitySnapshot]) -> None:
         self._records, self._snapshot = records, snapshot
 
-    async def grant(self, wish: Grant) -> None:
+    async def grant(self, grant: Grant) -> None:
         async def body(tx: Tx) -> None:
-            role = await fetch(tx, ROLE, wish.role_id)
-            await fetch(tx, ACTORS[wish.actor], wish.actor_id)
-            await _refuse_foreign_role(tx, role, wish.target)
-            await rows.put(tx, role_assignments, unless_there=True, actor_kind=wish.actor, **_key(wish))
+            role = await fetch(tx, ROLE, grant.role_id)
+            await fetch(tx, ACTORS[grant.actor], grant.actor_id)
+            await _refuse_foreign_role(tx, role, grant.target)
+            await rows.put(tx, role_assignments, unless_there=True, actor_kind=grant.actor, **_key(grant))
 
         await self._records.write(body)
 
-    async def revoke(self, wish: Grant) -> None:
+    async def revoke(self, grant: Grant) -> None:
         async def body(tx: Tx) -> None:
-            if not await rows.remove(tx, role_assignments, **_key(wish)):
-                raise _not_granted(wish)
+            if not await rows.remove(tx, role_assignments, **_key(grant)):
+                raise _not_granted(grant)
 
         await self._records.write(body)
 
-    async def check(self, wish: Grant) -> None:
+    async def check(self, grant: Grant) -> None:
         """Raises `Refused` when it is not granted, directly."""
 
         async def body(tx: Tx) -> Row | None:
-            return await rows.fetch(tx, role_assignments, lock=False, **_key(wish))
+            return await rows.fetch(tx, role_assignments, lock=False, **_key(grant))
 
         if await self._records.read(body) is None:
-            raise _not_granted(wish)
+            raise _not_granted(grant)
 
     async def roles_on(self, actor: str, actor_id: str, target: Scope) -> list[Record]:
         async def body(tx: Tx) -> Sequence[Row]:
@@ -133,14 +133,14 @@ class Assignments:
 
     async def list(self, wanted: AssignmentFilter) -> list[Grant]:
         async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row]]:
-            found = await _fetch(tx, wanted)
-            is_grouped = wanted.effective and any(row["actor_kind"] == BY_GROUP for row in found)
-            return found, await rows.fetch_all(tx, user_group_members) if is_grouped else ()
+            assignment_rows = await _fetch(tx, wanted)
+            is_grouped = wanted.effective and any(row["actor_kind"] == BY_GROUP for row in assignment_rows)
+            return assignment_rows, await rows.fetch_all(tx, user_group_members) if is_grouped else ()
 
-        found, members = await self._records.read(body)
+        assignment_rows, members = await self._records.read(body)
         grants = [
             Grant(row["actor_kind"], row["actor_id"], Scope(row["target_kind"], row["target_id"]), row["role_id"])
-            for row in found
+            for row in assignment_rows
         ]
         if not wanted.effective:
             return grants
@@ -157,29 +157,30 @@ async def fetch_target(tx: Tx, target: Scope) -> Row | None:
     return row
 
 
-def _key(wish: Grant) -> dict[str, str]:
+def _key(grant: Grant) -> dict[str, str]:
     return {
-        "actor_id": wish.actor_id,
-        "target_kind": wish.target.kind,
-        "target_id": wish.target.id,
-        "role_id": wish.role_id,
+        "actor_id": grant.actor_id,
+        "target_kind": grant.target.kind,
+        "target_id": grant.target.id,
+        "role_id": grant.role_id,
     }
 
 
-def _not_granted(wish: Grant) -> Refused:
-    where = "the system" if wish.target.kind == SYSTEM else f"{wish.target.kind} {wish.target.id[:255]}"
+def _not_granted(grant: Grant) -> Refused:
+    where = "the system" if grant.target.kind == SYSTEM else f"{grant.target.kind} {grant.target.id[:255]}"
     text = (
-        f"Could not find role assignment: role {wish.role_id[:255]} of {wish.actor} {wish.actor_id[:255]} on {where}."
+        f"Could not find role assignment: "
+        f"role {grant.role_id[:255]} of {grant.actor} {grant.actor_id[:255]} on {where}."
     )
     return Refused("not_found", text)
 
 
 async def _refuse_foreign_role(tx: Tx, role: Row, target: Scope) -> None:
     """Refuse a domain's role for a target outside of that domain."""
-    place = await fetch_target(tx, target)
+    target_row = await fetch_target(tx, target)
     if not role["domain_id"]:
         return
-    home = None if place is None else place["id"] if place["is_domain"] else place["domain_id"]
+    home = None if target_row is None else target_row["id"] if target_row["is_domain"] else target_row["domain_id"]
     if home != role["domain_id"]:
         raise Refused("forbidden", f"Role {role['name']} is only for domain {role['domain_id']}.")
 
@@ -214,21 +215,21 @@ def _by_members(grants: Iterable[Grant], members: Iterable[Row], only_user: str)
     for row in members:
         if only_user in ("", row["user_id"]):
             users_of.setdefault(row["group_id"], []).append(row["user_id"])
-    found = []
+    expanded = []
     for grant in grants:
         if grant.actor == BY_USER:
-            found.append(grant)
+            expanded.append(grant)
             continue
         for user_id in users_of.get(grant.actor_id, ()):
-            found.append(replace(grant, actor=BY_USER, actor_id=user_id, group_id=grant.actor_id))
-    return found
+            expanded.append(replace(grant, actor=BY_USER, actor_id=user_id, group_id=grant.actor_id))
+    return expanded
 
 
 def _with_implied(grants: Iterable[Grant], snapshot: IdentitySnapshot) -> list[Grant]:
     """Return all roles that a token would show, each once."""
-    found: dict[tuple[str, Scope, str], Grant] = {}
+    unique: dict[tuple[str, Scope, str], Grant] = {}
     for grant in grants:
         for role in snapshot.effective([grant.role_id]):
             prior = "" if role.id == grant.role_id else grant.role_id
-            found.setdefault((grant.actor_id, grant.target, role.id), replace(grant, role_id=role.id, prior_id=prior))
-    return list(found.values())
+            unique.setdefault((grant.actor_id, grant.target, role.id), replace(grant, role_id=role.id, prior_id=prior))
+    return list(unique.values())

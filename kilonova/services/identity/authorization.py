@@ -72,23 +72,23 @@ async def stand(tx: Tx, snapshot: IdentitySnapshot, user_id: str, scope: Scope) 
     since = max(user["tokens_from"], user["domain_tokens_from"])
     if scope.kind == UNSCOPED:
         return Authorization(_named(user), scope, None, (), since)
-    place: Row | None = None
+    scope_row: Row | None = None
     if scope.kind != SYSTEM:
-        place = await tx.one(PLACE, id=scope.id)
-        if place is None or not _is_open(place, scope.kind):
+        scope_row = await tx.one(PLACE, id=scope.id)
+        if scope_row is None or not _is_open(scope_row, scope.kind):
             return None
-        since = max(since, place["tokens_from"], place["domain_tokens_from"] or 0.0)
+        since = max(since, scope_row["tokens_from"], scope_row["domain_tokens_from"] or 0.0)
     granted = await tx.all(GRANTED, user_id=user_id, kind=scope.kind, target_id=scope.id)
     roles = snapshot.effective(row["role_id"] for row in granted)
     if not roles:
         return None
-    return Authorization(_named(user), scope, _named(place) if place is not None else None, roles, since)
+    return Authorization(_named(user), scope, _named(scope_row) if scope_row is not None else None, roles, since)
 
 
-def _is_open(place: Row, kind: str) -> bool:
-    if not place["enabled"] or bool(place["is_domain"]) != (kind == DOMAIN):
+def _is_open(scope_row: Row, kind: str) -> bool:
+    if not scope_row["enabled"] or bool(scope_row["is_domain"]) != (kind == DOMAIN):
         return False
-    return kind == DOMAIN or bool(place["domain_enabled"])
+    return kind == DOMAIN or bool(scope_row["domain_enabled"])
 
 
 async def stands_by(tx: Tx, snapshot: IdentitySnapshot, claims: TokenClaims) -> Authorization | None:

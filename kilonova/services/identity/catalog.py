@@ -22,9 +22,9 @@ OWN = (  # type, name, path below the public address
 )
 
 
-def _id_of(*words: str) -> str:
+def _id_of(*parts: str) -> str:
     """Always the same for the same thing: nothing of our own catalog is stored."""
-    return hashlib.sha256("/".join(words).encode()).hexdigest()[:32]
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:32]
 
 
 @lru_cache
@@ -62,8 +62,8 @@ def catalog(snapshot: IdentitySnapshot, public_url: str, project_id: str = "") -
         url = filled(endpoint["url"], project_id)
         if url is not None:
             region = endpoint["region_id"]
-            shown = {"id": endpoint["id"], "interface": endpoint["interface"], "url": url}
-            by_service.setdefault(endpoint["service_id"], []).append({**shown, "region": region, "region_id": region})
+            view = {"id": endpoint["id"], "interface": endpoint["interface"], "url": url}
+            by_service.setdefault(endpoint["service_id"], []).append({**view, "region": region, "region_id": region})
     return [
         {"id": one["id"], "type": one["type"], "name": one["name"], "endpoints": by_service[one["id"]]}
         for one in (*own_services(), *snapshot.services)

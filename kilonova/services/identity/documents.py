@@ -57,22 +57,22 @@ class Credentials(RecordService):
 
     def opened(self, record: Record) -> Record:
         """Return the record with its decrypted blob."""
-        shown = {name: value for name, value in record.items() if name != "sealed"}
+        view = {name: value for name, value in record.items() if name != "sealed"}
         try:
-            return {**shown, "blob": self._seal.open_text(as_text(record["sealed"]))}
+            return {**view, "blob": self._seal.open_text(as_text(record["sealed"]))}
         except KilonovaError:
-            return {**shown, "blob": None}  # the key it was sealed with is gone
+            return {**view, "blob": None}  # the key it was sealed with is gone
 
 
-def _id_by_access_key(wish: Mapping[str, Any]) -> str:
+def _id_by_access_key(request: Mapping[str, Any]) -> str:
     """An EC2 credential is found by its access key, so its id is that key's hash, as in Keystone."""
-    if wish.get("type") != EC2:
+    if request.get("type") != EC2:
         return ""
     try:
-        blob = wish["blob"] if isinstance(wish["blob"], dict) else msgspec.json.decode(wish["blob"])
+        blob = request["blob"] if isinstance(request["blob"], dict) else msgspec.json.decode(request["blob"])
         access = blob["access"]
     except (msgspec.DecodeError, KeyError, TypeError):
         raise Refused("bad_request", "The blob of an ec2 credential must be JSON with an access key.") from None
-    if wish.get("project_id") is None:
+    if request.get("project_id") is None:
         raise Refused("bad_request", "An ec2 credential needs a project_id.")
     return hashlib.sha256(str(access).encode()).hexdigest()

@@ -64,8 +64,8 @@ async def list_keys(tx: Tx) -> Sequence[Row]:
     return newest_first(await rows.fetch_all(tx, token_keys))
 
 
-def newest_first(kept: Sequence[Row]) -> list[Row]:
-    return sorted(kept, key=lambda row: (float(row["made_at"]), row["until"] is None), reverse=True)
+def newest_first(key_rows: Sequence[Row]) -> list[Row]:
+    return sorted(key_rows, key=lambda row: (float(row["made_at"]), row["until"] is None), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class SigningKey:
         return claims.issued_at <= now + SLACK_SECONDS and claims.expires_at <= claims.issued_at + longest
 
 
-def open_keys(kept: Sequence[Row], seal: Sealing) -> list[SigningKey]:
+def open_keys(key_rows: Sequence[Row], seal: Sealing) -> list[SigningKey]:
     """All that can be read, the newest first. A key that was sealed with another `seal.key` is as good as lost: its
     tokens are void, and `Identity.prepare` makes a new one."""
     keys = []
-    for row in newest_first(kept):
+    for row in newest_first(key_rows):
         try:
             secret = base64.urlsafe_b64decode(seal.open_text(row["sealed"]))
         except (KilonovaError, binascii.Error):

@@ -68,9 +68,9 @@ def void_token() -> Refused:
     return Refused("not_found", "Failed to validate token")
 
 
-async def has_password(tx: Tx, user_id: str, kept: str) -> bool:
+async def has_password(tx: Tx, user_id: str, stored_hash: str) -> bool:
     """Return whether the password is still the same: it may have changed meanwhile."""
-    return await rows.fetch(tx, users, id=user_id, password=kept) is not None
+    return await rows.fetch(tx, users, id=user_id, password=stored_hash) is not None
 
 
 async def find_user(tx: Tx, which: Which) -> Row | None:

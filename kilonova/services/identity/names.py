@@ -33,9 +33,9 @@ async def names_of(records: IdentityRecords, ids: Iterable[str]) -> dict[str, Id
     async def body(tx: Tx) -> list[Sequence[Row]]:
         return [await tx.all(statement, ids=wanted) for statement in _ALL]
 
-    found = await records.read(body)
+    by_kind = await records.read(body)
     return {
         row["id"]: IdentityRef(row["id"], row["name"], row["domain_id"], row["domain_name"] or "")
-        for part in found
+        for part in by_kind
         for row in part
     }

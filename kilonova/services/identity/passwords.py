@@ -40,9 +40,9 @@ class Passwords:
         async with self._turns.of(""):
             return str(await PASSWORDS.run(hasher.hash, password))
 
-    async def matches(self, password: str, kept: str | None, guess: Guess | None = None) -> bool:
-        """Compare a password. `kept` is None if the user does not exist or has no password. Raises `Refused`, without
-        comparing, for a `guess` of a user and address that had too many wrong ones."""
+    async def matches(self, password: str, stored_hash: str | None, guess: Guess | None = None) -> bool:
+        """Compare a password. `stored_hash` is None if the user does not exist or has no password. Raises `Refused`,
+        without comparing, for a `guess` of a user and address that had too many wrong ones."""
         refuse_long(password)
         self._guesses.refuse_blocked(guess)
         hasher = self._loaded()
@@ -51,12 +51,12 @@ class Passwords:
             import argon2
 
             try:
-                hasher.verify(kept or NOBODY, password)
+                hasher.verify(stored_hash or NOBODY, password)
             except argon2.exceptions.VerificationError:
                 return False
             except argon2.exceptions.InvalidHashError:
                 return False
-            return kept is not None
+            return stored_hash is not None
 
         async with self._turns.of(guess.address if guess is not None else ""):
             self._guesses.refuse_blocked(guess)  # again: those that were compared meanwhile count

@@ -63,20 +63,21 @@ class Projects:
     def __init__(self, records: IdentityRecords) -> None:
         self.records = records
 
-    async def create(self, wish: Mapping[str, Any], domain_id: str, *, given_id: str = "") -> Record:
-        """Create a project in the domain, at its top or below `wish["parent_id"]`; a domain if `wish["is_domain"]`."""
-        new_id, is_domain = given_id or self.records.new_id(), bool(wish.get("is_domain"))
+    async def create(self, request: Mapping[str, Any], domain_id: str, *, given_id: str = "") -> Record:
+        """Create a project in the domain, at its top or below `request["parent_id"]`; a domain if
+        `request["is_domain"]`."""
+        new_id, is_domain = given_id or self.records.new_id(), bool(request.get("is_domain"))
         kind = DOMAIN if is_domain else PROJECT
 
         async def body(tx: Tx) -> Row:
             parent_id, home = "", ""
             if not is_domain:
-                parent_id, home = await _parent(tx, wish.get("parent_id") or domain_id, domain_id)
-            await refuse_same_name(tx, kind, wish["name"], home)
+                parent_id, home = await _parent(tx, request.get("parent_id") or domain_id, domain_id)
+            await refuse_same_name(tx, kind, request["name"], home)
             values: Columns = {"description": "", "enabled": 1, "tags": "[]", "options": "{}", "extra": "{}"}
-            values |= PROJECT.columns_of({name: value for name, value in wish.items() if value is not None})
-            place = {"id": new_id, "domain_id": home, "parent_id": parent_id, "is_domain": int(is_domain)}
-            await rows.put_row(tx, projects, {**values, **place, "tokens_from": 0.0})
+            values |= PROJECT.columns_of({name: value for name, value in request.items() if value is not None})
+            hierarchy = {"id": new_id, "domain_id": home, "parent_id": parent_id, "is_domain": int(is_domain)}
+            await rows.put_row(tx, projects, {**values, **hierarchy, "tokens_from": 0.0})
             return await fetch(tx, PROJECT, new_id)
 
         return PROJECT.view(await self.records.write(body))

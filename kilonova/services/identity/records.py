@@ -51,16 +51,16 @@ class RecordKind(Kind):
 
 
 def kind_of(
-    word: str,
+    noun: str,
     table: Table,
     settable: frozenset[str],
     filterable: tuple[str, ...] = (),
     hidden: frozenset[str] = frozenset(),
 ) -> RecordKind:
-    """Return the kind of a table. `word`: as it is called in bodies and sentences; `hidden`: columns not shown."""
-    shown = [column.name for column in table.columns if column.name not in {"extra", *hidden}]
-    attributes = {name: (name, FORMS.get(name, Form())) for name in shown}
-    return RecordKind(word, word, table, attributes, settable=settable, filterable=filterable)
+    """Return the kind of a table. `noun`: as it is called in bodies and sentences; `hidden`: columns not shown."""
+    visible_columns = [column.name for column in table.columns if column.name not in {"extra", *hidden}]
+    attributes = {name: (name, FORMS.get(name, Form())) for name in visible_columns}
+    return RecordKind(noun, noun, table, attributes, settable=settable, filterable=filterable)
 
 
 class IdentityRecords:
@@ -117,8 +117,8 @@ async def fetch(tx: Tx, kind: RecordKind, record_id: str) -> Row:
     return row
 
 
-def missing(word: str, record_id: str) -> Refused:
-    return Refused("not_found", f"Could not find {word}: {record_id[:255]}.")
+def missing(noun: str, record_id: str) -> Refused:
+    return Refused("not_found", f"Could not find {noun}: {record_id[:255]}.")
 
 
 async def refuse_same_name(tx: Tx, kind: RecordKind, name: str, domain_id: str, own_id: str = "") -> None:
@@ -136,10 +136,10 @@ def extra_of(row: Row) -> JsonObject:
     return json_object(row["extra"])
 
 
-def refuse_immutable(word: str, row: Row, change: Mapping[str, Any] | None = None) -> None:
+def refuse_immutable(noun: str, row: Row, change: Mapping[str, Any] | None = None) -> None:
     """Refuse to change or delete an immutable record. The mark must be removed first, by a change of nothing else."""
     if not msgspec.json.decode(row["options"]).get("immutable"):
         return
     if change is not None and set(change) == {"options"} and not change["options"].get("immutable", True):
         return
-    raise Refused("forbidden", f"The {word} {row['name']} is immutable; set its option immutable to false first.")
+    raise Refused("forbidden", f"The {noun} {row['name']} is immutable; set its option immutable to false first.")

@@ -116,14 +116,14 @@ class Regions(CatalogRecords):
             raise Refused("forbidden", f"Region {row['id']} has regions or endpoints in it; delete those first.")
 
 
-def _without_nulls(wish: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_nulls(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Clients send a null for a text that nobody gave."""
-    return {name: "" if value is None and name in ("name", "description") else value for name, value in wish.items()}
+    return {name: "" if value is None and name in ("name", "description") else value for name, value in request.items()}
 
 
-async def _with_region(tx: Tx, wish: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _with_region(tx: Tx, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Clients name a region that need not be there yet (`region`), or one that must (`region_id`)."""
-    given = dict(wish)
+    given = dict(request)
     named, region_id = given.pop("region", None), given.get("region_id")
     if region_id is None and named:
         given["region_id"] = named

@@ -75,8 +75,8 @@ class Roles(DomainRecords):
 
         known, steps = await self.records.read(body)
         by_id = {row["id"]: ROLE.view(row) for row in known}
-        found: dict[str, list[Record]] = {prior_id: []} if prior_id else {}
+        by_prior: dict[str, list[Record]] = {prior_id: []} if prior_id else {}
         for row in steps:
             if not prior_id or row["prior_id"] == prior_id:
-                found.setdefault(row["prior_id"], []).append(by_id[row["implied_id"]])
-        return [(by_id[prior], implied) for prior, implied in found.items()]
+                by_prior.setdefault(row["prior_id"], []).append(by_id[row["implied_id"]])
+        return [(by_id[prior], implied) for prior, implied in by_prior.items()]

@@ -95,8 +95,8 @@ async def _seed_projects(tx: Tx, new: dict[str, str]) -> None:
     }
     await rows.put_row(tx, projects, {**domain, "description": "The default domain", **common})
     for name in (ADMIN, DEMO):
-        place: Columns = {"domain_id": DEFAULT_DOMAIN, "parent_id": DEFAULT_DOMAIN, "is_domain": 0, "name": name}
-        await rows.put_row(tx, projects, {"id": new[f"project {name}"], **place, "description": "", **common})
+        project: Columns = {"domain_id": DEFAULT_DOMAIN, "parent_id": DEFAULT_DOMAIN, "is_domain": 0, "name": name}
+        await rows.put_row(tx, projects, {"id": new[f"project {name}"], **project, "description": "", **common})
 
 
 async def _seed_user(tx: Tx, user_id: str, name: str, hashed: str) -> None:
@@ -117,14 +117,14 @@ async def _seed_user(tx: Tx, user_id: str, name: str, hashed: str) -> None:
 
 
 async def _seed_grants(tx: Tx, new: dict[str, str]) -> None:
-    for user, role, kind, place in GRANTS:
+    for user, role, kind, target in GRANTS:
         await rows.put(
             tx,
             role_assignments,
             actor_id=new[f"user {user}"],
             actor_kind=BY_USER,
             target_kind=kind,
-            target_id=new.get(f"{kind} {place}", place),
+            target_id=new.get(f"{kind} {target}", target),
             role_id=new[f"role {role}"],
         )
 

@@ -185,20 +185,20 @@ class Identity:
     async def prepare(self, first: FirstCloud | None = None) -> bool:
         """Create the first cloud unless it exists; True if this call did. In any case there is a signing key
         afterwards."""
-        made = False
+        has_seeded = False
         if first is not None and not await self.is_prepared():
             key = FirstKey(self._seal, self._new_secret(), self._expiration)
-            made = await seed(self._control, self._ids, first, key, self._passwords)
+            has_seeded = await seed(self._control, self._ids, first, key, self._passwords)
             self._changed(None)
         await self.look()
         if self._snapshot.version > 0 and not self._snapshot.keys:
             await self.rotate_keys()
-        return made
+        return has_seeded
 
     async def project_named(self, name: str, domain_id: str = DEFAULT_DOMAIN) -> str:
         """Return the project's id; empty if it does not exist (any more)."""
-        found = await self.records.page(PROJECT, {"name": name, "domain_id": domain_id})
-        return str(found[0]["id"]) if found else ""
+        matches = await self.records.page(PROJECT, {"name": name, "domain_id": domain_id})
+        return str(matches[0]["id"]) if matches else ""
 
     async def rotate_keys(self, *, revoke: bool = False) -> str:
         """Sign with a new key from now on. The old ones check until their last token has expired; with `revoke` they
@@ -248,12 +248,12 @@ class Identity:
             return now, snapshot, await body(tx, snapshot)
 
         began = self._clock.monotonic()
-        now, snapshot, found = await self._control.read(whole, few=True)
+        now, snapshot, value = await self._control.read(whole, few=True)
         self._ahead = now - began
         if snapshot.version > self._snapshot.version:
             self._snapshot = snapshot
             self._callers.clear()
-        return snapshot, found
+        return snapshot, value
 
     def _changed(self, version: int | None) -> None:
         """We have written, or perhaps have."""
@@ -291,9 +291,9 @@ class Identity:
     async def _proven(self, user: Which, password: str, address: str = "") -> Row | None:
         """Return the user if the password is right."""
         row = await self._control.read(lambda tx: find_user(tx, user))
-        kept = row["password"] if row is not None and row["enabled"] else None
+        stored_hash = row["password"] if row is not None and row["enabled"] else None
         guess = Guess(str(row["id"]) if row is not None else user.key, address) if address else None
-        return row if await self._passwords.matches(password, kept, guess) else None
+        return row if await self._passwords.matches(password, stored_hash, guess) else None
 
 
 async def _nothing(tx: Tx, snapshot: IdentitySnapshot) -> None:

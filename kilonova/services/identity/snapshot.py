@@ -57,10 +57,10 @@ class IdentitySnapshot:
 
     def read(self, token: str, now: float, longest: float) -> TokenClaims | None:
         """Return the claims of a token; None if no key vouches for them now. Our tokens live for `longest` seconds."""
-        found = tokens.read(token, self.secrets)
-        if found is None:
+        verified = tokens.read(token, self.secrets)
+        if verified is None:
             return None
-        key_id, claims = found
+        key_id, claims = verified
         key = next(key for key in self.keys if key.id == key_id)
         return claims if claims.expires_at > now and key.may_have_signed(claims, now, longest) else None
 
@@ -102,9 +102,9 @@ async def take(tx: Tx, seal: Sealing) -> IdentitySnapshot:
 
 def reach(role_id: str, steps: Mapping[str, set[str]]) -> frozenset[str]:
     """Return the role and all that it implies, directly or not; a cycle does no harm."""
-    found, waiting = {role_id}, [role_id]
+    reached, waiting = {role_id}, [role_id]
     while waiting:
-        for implied in steps.get(waiting.pop(), set()) - found:
-            found.add(implied)
+        for implied in steps.get(waiting.pop(), set()) - reached:
+            reached.add(implied)
             waiting.append(implied)
-    return frozenset(found)
+    return frozenset(reached)

@@ -68,8 +68,8 @@ class Users(DomainRecords):
             return await rows.fetch(tx, users, id=user_id)
 
         row = await self.records.read(look)
-        kept = row[PASSWORD] if row is not None and row["enabled"] else None
-        if not await self._passwords.matches(old, kept, Guess(user_id[:64], address) if address else None):
+        stored_hash = row[PASSWORD] if row is not None and row["enabled"] else None
+        if not await self._passwords.matches(old, stored_hash, Guess(user_id[:64], address) if address else None):
             raise Refused("unauthorized", "The user or the original password is wrong.")
         if old == new:
             raise Refused("bad_request", "The new password is the same as the old one.")
@@ -77,7 +77,7 @@ class Users(DomainRecords):
 
         async def body(tx: Tx) -> None:
             values = {PASSWORD: hashed, "tokens_from": await tx.now()}
-            if not await rows.change(tx, users, values, id=user_id, password=kept):
+            if not await rows.change(tx, users, values, id=user_id, password=stored_hash):
                 raise Refused("exists", "The password was modified concurrently; retry.")
 
         await self.records.write(body)

@@ -22,8 +22,8 @@ _HELD = ("volume_count", "total_volume_gb", "snapshot_count", "total_snapshot_gb
 
 def _sums(table: Table) -> Sql:
     size = func.coalesce(func.sum(table.c.size), 0).label("size")
-    found = select(table.c.project_id, func.count().label("count"), size)
-    return Sql(found.where(table.c.backend == bindparam("backend")).group_by(table.c.project_id))
+    statement = select(table.c.project_id, func.count().label("count"), size)
+    return Sql(statement.where(table.c.backend == bindparam("backend")).group_by(table.c.project_id))
 
 
 _VOLUMES, _SNAPSHOTS = _sums(volumes), _sums(snapshots)
@@ -74,22 +74,22 @@ class Backends:
 
     async def choose(self, tx: Tx) -> str:
         """Raises `Refused` when nobody is there who could keep a file."""
-        found = [one for one in await self._all(tx) if one.is_up and not one.disabled]
-        for one in found:
+        usable = [one for one in await self._all(tx) if one.is_up and not one.disabled]
+        for one in usable:
             if one.id == self.own:
                 return one.id
-        if not found:
+        if not usable:
             text = "No volume service is up and enabled; start one, or enable it: openstack volume service set --enable"
             raise Refused("no_backend", text)
-        return max(found, key=lambda one: (one.free_gb, one.id)).id
+        return max(usable, key=lambda one: (one.free_gb, one.id)).id
 
     async def all(self) -> list[Backend]:
         return await self._control.read(self._all)
 
     async def _all(self, tx: Tx) -> list[Backend]:
         now = await tx.now()
-        found = [_backend(row, now) for row in await rows.fetch_all(tx, volume_backends)]
-        return sorted(found, key=lambda one: one.id)
+        backends = [_backend(row, now) for row in await rows.fetch_all(tx, volume_backends)]
+        return sorted(backends, key=lambda one: one.id)
 
     async def held(self, backend_id: str) -> list[dict[str, str]]:
         """Return the usage of a backend: the total, then by project."""

@@ -112,14 +112,14 @@ class VolumeChanges:
         return await self._accepted(body)
 
     async def _latest(self, tx: Tx, volume: Volume, snapshot_id: str) -> Snapshot:
-        found = sorted(await snapshots_of(tx, volume.id), key=lambda one: (one.created_at, one.id))
-        if not found:
+        by_age = sorted(await snapshots_of(tx, volume.id), key=lambda one: (one.created_at, one.id))
+        if not by_age:
             raise bad_input(f"Volume {volume.id} doesn't have any snapshots.")
-        if found[-1].id != snapshot_id:
+        if by_age[-1].id != snapshot_id:
             raise bad_input(f"Snapshot {snapshot_id[:80]} is not the latest one of volume {volume.id}.")
-        if found[-1].size != volume.size:
-            raise bad_input(f"Snapshot {snapshot_id} has {found[-1].size} GB and the volume {volume.size}.")
-        return found[-1]
+        if by_age[-1].size != volume.size:
+            raise bad_input(f"Snapshot {snapshot_id} has {by_age[-1].size} GB and the volume {volume.size}.")
+        return by_age[-1]
 
     async def reimage(self, caller: Caller, volume_id: str, image: Image, *, reserved: bool = False) -> Volume:
         """Replace its content by that of an image. `reserved`: also while it is reserved."""
@@ -187,8 +187,8 @@ class VolumeChanges:
             if said.status:
                 values |= {"status": said.status, "reason": ""}
             if said.migration_status:
-                told = said.migration_status
-                values["migration_status"] = None if told == "none" else told
+                migration_status = said.migration_status
+                values["migration_status"] = None if migration_status == "none" else migration_status
             await change_volume(tx, volume, values)
             if said.attach_status == DETACHED:
                 await rows.remove(tx, attachments, volume_id=volume_id)

@@ -56,9 +56,9 @@ class Attachments:
 
     async def list_(self, viewer: str | None, wanted: ListQuery) -> list[Both]:
         async def body(tx: Tx) -> list[Both]:
-            found = [attachment_of(row) for row in await find(tx, ATTACHMENT, viewer, wanted)]
-            of = await fetch_volumes(tx, (one.volume_id for one in found))
-            return [(of[one.volume_id], one) for one in found]
+            page = [attachment_of(row) for row in await find(tx, ATTACHMENT, viewer, wanted)]
+            of = await fetch_volumes(tx, (one.volume_id for one in page))
+            return [(of[one.volume_id], one) for one in page]
 
         return await self._context.control.read(body)
 
@@ -78,11 +78,11 @@ class Attachments:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             await _check_server(tx, volume, server_id)
             new = _new(volume, attachment_id, now, server_id=server_id, mode=mode)
-            made = await attachment_steps.reserve(tx, volume, new)
+            attachment = await attachment_steps.reserve(tx, volume, new)
             if connector:
                 volume = await fetch_volume(tx, volume_id)
-                made = await attachment_steps.connect(tx, volume, made, host_of(connector), connector, now)
-            return await fetch_volume(tx, volume_id), made
+                attachment = await attachment_steps.connect(tx, volume, attachment, host_of(connector), connector, now)
+            return await fetch_volume(tx, volume_id), attachment
 
         return await self._context.control.write(body)
 
@@ -92,12 +92,12 @@ class Attachments:
         async def body(tx: Tx) -> Both:
             volume, attachment = await self._both(tx, caller, attachment_id, lock=True)
             _check_changeable(caller, attachment)
-            made = await attachment_steps.connect(tx, volume, attachment, host_of(connector), connector, now)
-            return await fetch_volume(tx, volume.id), made
+            connected = await attachment_steps.connect(tx, volume, attachment, host_of(connector), connector, now)
+            return await fetch_volume(tx, volume.id), connected
 
-        volume, made = await self._context.control.write(body)
+        volume, connected = await self._context.control.write(body)
         await self._context.close([(volume.backend, volume.id)])
-        return volume, made
+        return volume, connected
 
     async def complete(self, caller: Caller, attachment_id: str) -> None:
         now = self._context.clock.now()
@@ -125,10 +125,10 @@ class Attachments:
         return left
 
     async def _both(self, tx: Tx, caller: Caller, attachment_id: str, *, lock: bool = False) -> Both:
-        found = await fetch_attachment(tx, attachment_id)
-        if not found.is_visible_to(caller):
+        attachment = await fetch_attachment(tx, attachment_id)
+        if not attachment.is_visible_to(caller):
             raise no_such_attachment(attachment_id)
-        volume = await fetch_volume(tx, found.volume_id, lock=lock)
+        volume = await fetch_volume(tx, attachment.volume_id, lock=lock)
         for one in volume.attachments:  # as it is under the lock
             if one.id == attachment_id:
                 return volume, one
@@ -172,15 +172,15 @@ class Attachments:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             _refuse_maintenance(volume)
             _check_unused(volume)
-            found = next((one for one in volume.attachments if one.host == host and not one.is_computes), None)
-            if found is None:
-                found = _new(volume, attachment_id, now, status=ATTACHING)
-                await insert(tx, attachments, found)
-            return volume, await attachment_steps.connect(tx, volume, found, host, connector, now)
+            attachment = next((one for one in volume.attachments if one.host == host and not one.is_computes), None)
+            if attachment is None:
+                attachment = _new(volume, attachment_id, now, status=ATTACHING)
+                await insert(tx, attachments, attachment)
+            return volume, await attachment_steps.connect(tx, volume, attachment, host, connector, now)
 
-        volume, made = await self._context.control.write(body)
+        volume, connected = await self._context.control.write(body)
         await self._context.close([(volume.backend, volume.id)])
-        return attachment_steps.connection_of(self._context.seal, volume, made)
+        return attachment_steps.connection_of(self._context.seal, volume, connected)
 
     async def terminate(self, caller: Caller, volume_id: str, connector: Mapping[str, Any] | None) -> None:
         """Connections that nobody attached by: of that host, or all."""
@@ -200,24 +200,24 @@ class Attachments:
 
         await self._context.detach(self._context.control.write, body)
 
-    async def attach(self, caller: Caller, volume_id: str, told: Mapping[str, Any]) -> None:
-        """Attach the volume through the connection made before, if any. `told`: server_id or host, device, mode."""
+    async def attach(self, caller: Caller, volume_id: str, request: Mapping[str, Any]) -> None:
+        """Attach the volume through the connection made before, if any. `request`: server_id or host, device, mode."""
         now, attachment_id = self._context.clock.now(), self._context.ids.uuid()
 
         async def body(tx: Tx) -> None:
             volume = await visible_volume(tx, caller, volume_id, lock=True)
             _refuse_maintenance(volume)
             _check_unused(volume)
-            await _check_server(tx, volume, told.get("server_id"))
+            await _check_server(tx, volume, request.get("server_id"))
             require_status(volume, (AVAILABLE, ATTACHING) + ((IN_USE,) if volume.multiattach else ()), "attach")
-            if volume.readonly and told["mode"] == READ_WRITE:
+            if volume.readonly and request["mode"] == READ_WRITE:
                 raise bad_input(f"Invalid attaching mode 'rw' for volume {volume_id}: it is read-only.")
             begun = next((one for one in volume.attachments if one.status == ATTACHING and not one.is_computes), None)
             if begun is None:
                 done = {"status": ATTACHED, "attached_at": now, "connected_at": now}
-                await insert(tx, attachments, _new(volume, attachment_id, now, **done, **told))
+                await insert(tx, attachments, _new(volume, attachment_id, now, **done, **request))
             else:
-                given = {name: value for name, value in told.items() if value is not None}
+                given = {name: value for name, value in request.items() if value is not None}
                 await rows.change(tx, attachments, {**given, "status": ATTACHED, "attached_at": now}, id=begun.id)
             await change_volume(tx, volume, {"status": IN_USE, "updated_at": now})
 

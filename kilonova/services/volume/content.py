@@ -38,20 +38,20 @@ class Contents:
         """Append to the content, and return all of it."""
         return await self._do(Content(attachment=attachment_id, secret=secret, text=text))
 
-    async def _do(self, asked: Content) -> str:
+    async def _do(self, request: Content) -> str:
         async def body(tx: Tx) -> str:
-            row = await rows.fetch(tx, attachments, id=asked.attachment)
+            row = await rows.fetch(tx, attachments, id=request.attachment)
             if row is None:
-                raise connection_closed(asked.attachment)
+                raise connection_closed(request.attachment)
             attachment, volume = attachment_of(row), await fetch_volume(tx, row["volume_id"], lock=True)
             right = attachment.is_connected and attachment_steps.secret_of(self._context.seal, attachment)
-            if not right or not hmac.compare_digest(right.encode(), asked.secret.encode()):
-                raise connection_closed(asked.attachment)
-            if asked.text is None:
+            if not right or not hmac.compare_digest(right.encode(), request.secret.encode()):
+                raise connection_closed(request.attachment)
+            if request.text is None:
                 return volume.marker
             if attachment.mode == READ_ONLY:
                 raise Refused("volume_read_only", f"Volume {volume.id} is attached read-only.")
-            marker = BETWEEN.join(filter(None, (volume.marker, asked.text)))
+            marker = BETWEEN.join(filter(None, (volume.marker, request.text)))
             if len(marker) > LONGEST:
                 raise Refused("volume_full", f"The marker of volume {volume.id} may have {LONGEST} characters.")
             await change_volume(tx, volume, {"marker": marker})
@@ -63,17 +63,17 @@ class Contents:
         """Hosts ask over the bus: they never touch a database."""
         await bus.serve(SUBJECT, self._answer, shared=True)
 
-    async def _answer(self, asked: bytes) -> bytes:
+    async def _answer(self, request: bytes) -> bytes:
         try:
-            return msgspec.json.encode({"marker": await self._do(msgspec.json.decode(asked, type=Content))})
+            return msgspec.json.encode({"marker": await self._do(msgspec.json.decode(request, type=Content))})
         except Refused as why:
             return msgspec.json.encode({"code": why.code, "message": why.message})
 
 
-async def ask(bus: Bus, asked: Content) -> str:
+async def ask(bus: Bus, request: Content) -> str:
     """Read or write the content as a host does it: return the marker, or raise `Refused`."""
-    told = msgspec.json.decode(await bus.call(SUBJECT, msgspec.json.encode(asked)))
-    if "code" in told:
-        raise Refused(told["code"], told["message"])
-    marker: str = told["marker"]
+    reply = msgspec.json.decode(await bus.call(SUBJECT, msgspec.json.encode(request)))
+    if "code" in reply:
+        raise Refused(reply["code"], reply["message"])
+    marker: str = reply["marker"]
     return marker

@@ -112,9 +112,9 @@ async def create_volume(
 def _check_sources(new: NewVolume) -> None:
     given = [name for name in ("snapshot_id", "source_id", "image") if getattr(new, name)]
     if len(given) > 1:
-        told = {"source_id": "source_volid", "image": "imageRef"}
+        fields = {"source_id": "source_volid", "image": "imageRef"}
         raise bad_input(
-            f"A volume is created from one source; {' and '.join(told.get(name, name) for name in given)} were given."
+            f"A volume is created from one source; {' and '.join(fields.get(name, name) for name in given)} were given."
         )
 
 
@@ -179,7 +179,7 @@ def _from_image(image: Image) -> _VolumeSource:
 
 def image_facts(image: Image) -> dict[str, str]:
     """Return the image's attributes that a volume made from it keeps."""
-    told = {
+    attributes = {
         "image_id": image.id,
         "image_name": image.name,
         "checksum": image.checksum,
@@ -189,7 +189,7 @@ def image_facts(image: Image) -> dict[str, str]:
         "min_ram": image.min_ram,
         "size": image.size,
     }
-    return {**image.properties, **{name: str(value) for name, value in told.items() if value is not None}}
+    return {**image.properties, **{name: str(value) for name, value in attributes.items() if value is not None}}
 
 
 def _size(new: NewVolume, source: _VolumeSource) -> int:

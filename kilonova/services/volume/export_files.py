@@ -62,13 +62,17 @@ class ExportFiles:
     def served(self, name: str, export: Export) -> Served:
         file = self._files / f"volume-{export.volume}"
         locking = ",file.locking=off" if export.shared else ""  # else QEMU's own lock is one more fence
-        words = ["--image-opts", f"driver=raw,file.driver=file,file.filename={escaped(file)}{locking}"]
-        words += [f"--export-name={export.volume}", "--discard=unmap", *(["--read-only"] if export.read_only else [])]
+        arguments = ["--image-opts", f"driver=raw,file.driver=file,file.filename={escaped(file)}{locking}"]
+        arguments += [
+            f"--export-name={export.volume}",
+            "--discard=unmap",
+            *(["--read-only"] if export.read_only else []),
+        ]
         if not export.port:
-            return Served(tuple(words))
+            return Served(tuple(arguments))
         key = f"tls-creds-psk,id=key,endpoint=server,dir={escaped(self._nbd.place(name))}"
-        words += [f"--object={key}", "--tls-creds=key"]
-        return Served(tuple(words), (self._listening.address, export.port))
+        arguments += [f"--object={key}", "--tls-creds=key"]
+        return Served(tuple(arguments), (self._listening.address, export.port))
 
     def told(self, name: str, export: Export) -> OpenedVolume:
         if not export.port:

@@ -37,12 +37,12 @@ async def ask_to_close(bus: Bus, closing: Iterable[tuple[str, str]]) -> None:
             logger.warning("volume %s: its old connections are not closed yet: %s", volume_id, why)
 
 
-async def ask_to_open(bus: Bus, backend: str, asked: VolumeOpening) -> OpenedVolume:
+async def ask_to_open(bus: Bus, backend: str, request: VolumeOpening) -> OpenedVolume:
     """Request a volume as a host does it. Raises `Failed`."""
     try:
-        body = await bus.call(f"{OPEN}.{backend}", msgspec.json.encode(asked), timeout=OPEN_SECONDS)
+        body = await bus.call(f"{OPEN}.{backend}", msgspec.json.encode(request), timeout=OPEN_SECONDS)
     except NoAnswer as why:
-        text = f"attachment {asked.attachment}: the service that has the volume does not answer: {why}"
+        text = f"attachment {request.attachment}: the service that has the volume does not answer: {why}"
         raise Failed("volume_unreachable", text) from why
     opened = msgspec.json.decode(body, type=OpenedVolume)
     if opened.code:

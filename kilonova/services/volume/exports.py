@@ -97,26 +97,26 @@ class Exports:
 
     # -- verbs --------------------------------------------------------------------------------------------------------
 
-    async def open(self, asked: VolumeOpening) -> OpenedVolume:
+    async def open(self, request: VolumeOpening) -> OpenedVolume:
         """Serve the volume to the holder of the secret of its connection, and to nobody of an earlier one."""
         if self._halted:
             raise Failed("halted", self._halted)
-        volume_id = await self._volume_of(asked.attachment)
+        volume_id = await self._volume_of(request.attachment)
         async with self._lock(volume_id):
             volume, live = await self._live(volume_id)
             await self._end_all(volume_id, live)  # before somebody else is served
-            name = name_of(asked.attachment, asked.secret)
-            if name not in live or volume is None or not self._is_right(live[name], asked.secret):
-                raise connection_closed(asked.attachment)
+            name = name_of(request.attachment, request.secret)
+            if name not in live or volume is None or not self._is_right(live[name], request.secret):
+                raise connection_closed(request.attachment)
             if self._is_busy(volume) or self._copies[volume_id]:
                 raise Failed("volume_busy", f"volume {volume_id} is {volume.status}; try again when that is done")
             export = self._known.get(name)
             if export is None:
-                export = await self._new(name, volume, live[name], asked)
+                export = await self._new(name, volume, live[name], request)
             await self._ensure(name, export)
             if name not in (await self._live(volume_id))[1]:  # removed meanwhile
                 await self._end(name)
-                raise connection_closed(asked.attachment)
+                raise connection_closed(request.attachment)
         return self._stored.told(name, export)
 
     async def settle(self, volume_id: str | None = None) -> None:
@@ -124,10 +124,10 @@ class Exports:
         be served, is tried again at the next look."""
         await self._recall()
         volumes_served = {one.volume for one in self._known.values()} if volume_id is None else {volume_id}
-        asked = None if len(volumes_served) < 2 else await self._control.read(self._connected)
+        connected = None if len(volumes_served) < 2 else await self._control.read(self._connected)
         for one in sorted(volumes_served):
             names = {name for name, export in self._known.items() if export.volume == one}
-            if asked is not None and names <= asked and names <= self._nbd.watched:
+            if connected is not None and names <= connected and names <= self._nbd.watched:
                 continue  # nothing to do, and no lock to wait for
             try:
                 async with self._lock(one):
@@ -210,9 +210,9 @@ class Exports:
             row = await rows.fetch(tx, attachments, id=attachment_id)
             return "" if row is None else str(row["volume_id"])
 
-        if not (found := await self._control.read(body, few=True)):
+        if not (volume_id := await self._control.read(body, few=True)):
             raise connection_closed(attachment_id)
-        return found
+        return volume_id
 
     async def _live(self, volume_id: str) -> tuple[Volume | None, dict[str, Attachment]]:
         """Return the volume, and its connected attachments by the names of their exports."""
@@ -304,7 +304,7 @@ class Exports:
             else:
                 self._known[name] = export
 
-    async def _new(self, name: str, volume: Volume, attachment: Attachment, asked: VolumeOpening) -> Export:
+    async def _new(self, name: str, volume: Volume, attachment: Attachment, request: VolumeOpening) -> Export:
         """It is known before its files are written: until then nobody else may take its port, or its directory for one
         that was left behind."""
         local = attachment.host in self._listening.local
@@ -319,7 +319,7 @@ class Exports:
         )
         self._known[name] = export
         try:
-            await FILES.run_to_its_end(self._stored.prepare, name, export, asked.secret)
+            await FILES.run_to_its_end(self._stored.prepare, name, export, request.secret)
         except BaseException:
             del self._known[name]
             raise

@@ -256,8 +256,8 @@ class VolumeFiles:
 
     async def room(self) -> DiskCapacity:
         with _storage():
-            found = await FILES.run(self._room)
-        return DiskCapacity(found.total // GIBIBYTE, found.free // GIBIBYTE)
+            usage = await FILES.run(self._room)
+        return DiskCapacity(usage.total // GIBIBYTE, usage.free // GIBIBYTE)
 
     def _room(self) -> shutil._ntuple_diskusage:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

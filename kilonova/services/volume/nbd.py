@@ -170,16 +170,16 @@ class Nbd:
     def _start(self, name: str, served: Served) -> None:
         place = self.prepare(name)
         (place / SOCKET).unlink(missing_ok=True)
-        words = [PROGRAM, "--persistent", "--shared=0", self._marker(name), *served.words]
+        arguments = [PROGRAM, "--persistent", "--shared=0", self._marker(name), *served.words]
         if served.address is None:
-            words.append(f"--socket={place / SOCKET}")
+            arguments.append(f"--socket={place / SOCKET}")
         with contextlib.ExitStack() as closing:
             nothing = _opened(closing, os.devnull, os.O_RDWR)
             files = [(os.POSIX_SPAWN_DUP2, nothing, number) for number in (0, 1)]
             log = _opened(closing, place / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             files.append((os.POSIX_SPAWN_DUP2, log, 2))
             if served.address is not None:
-                words = [*WITH_SOCKET, *words]
+                arguments = [*WITH_SOCKET, *arguments]
                 listening = closing.enter_context(_listening(served.address))
                 files.append((os.POSIX_SPAWN_DUP2, listening.fileno(), PASSED))
             # Held by the process from now on, for as long as one of its threads lives. Another process that is started
@@ -187,12 +187,12 @@ class Nbd:
             lock = _opened(closing, place / LOCK, os.O_RDWR | os.O_CREAT)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             files.append((os.POSIX_SPAWN_DUP2, lock, LOCKED))
-            self._children[name] = self._spawn(words, files)
+            self._children[name] = self._spawn(arguments, files)
 
-    def _spawn(self, words: Sequence[str], files: Sequence[tuple[int, int, int]]) -> int:
+    def _spawn(self, arguments: Sequence[str], files: Sequence[tuple[int, int, int]]) -> int:
         if shutil.which(PROGRAM) is None:
             raise Failed("no_qemu_nbd", f"{PROGRAM} is not installed; it is in Debian's package qemu-utils")
-        return os.posix_spawnp(words[0], list(words), os.environ, file_actions=list(files), setsid=True)
+        return os.posix_spawnp(arguments[0], list(arguments), os.environ, file_actions=list(files), setsid=True)
 
     async def _until_it_answers(self, name: str, served: Served) -> None:
         ends = time.monotonic() + START_SECONDS
@@ -259,7 +259,7 @@ class Nbd:
     def _find(self, name: str) -> int | None:
         """Find the process by its arguments: the number in a file may belong to another process by now."""
         marker = self._marker(name).encode()
-        return next((pid for pid, words in _processes() if marker in words), None)
+        return next((pid for pid, arguments in _processes() if marker in arguments), None)
 
 
 def _processes() -> Iterator[tuple[int, list[bytes]]]:
@@ -297,17 +297,17 @@ def _opened(closing: contextlib.ExitStack, path: os.PathLike[str] | str, flags: 
 def _listening(address: tuple[str, int]) -> socket.socket:
     """Accepted connections inherit TCP_NODELAY, which Debian 12's qemu-nbd does not set: of several replies at once the
     kernel would hold the second back until the first is acknowledged, which takes 40 ms."""
-    made = socket.socket(_family(address[0]))
+    listener = socket.socket(_family(address[0]))
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.bind(address)
-        made.listen(BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
     except OSError as error:
-        made.close()
+        listener.close()
         text = f"{address[0]}, port {address[1]}: cannot listen there: {error.strerror}"
         raise Failed("volume_unreachable", text) from error
-    return made
+    return listener
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -31,8 +31,8 @@ class OwnedRecords(Generic[R]):
         """Return a page, and the number on all pages if it is `counted`. `viewer`: a project; None: of all."""
 
         async def body(tx: Tx) -> tuple[list[R], int]:
-            found = await self.records.whole(tx, await find(tx, self.records.kind, viewer, wanted))
-            return found, await count(tx, self.records.kind, viewer, wanted) if counted else 0
+            page = await self.records.whole(tx, await find(tx, self.records.kind, viewer, wanted))
+            return page, await count(tx, self.records.kind, viewer, wanted) if counted else 0
 
         return await self._context.control.read(body)
 

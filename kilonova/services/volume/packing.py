@@ -63,7 +63,7 @@ class Packing:
         data = tables + len(self._tables)
         head = HEADER.pack(MAGIC, 2, 0, 0, BITS, self._size, 0, self._entries, CLUSTER)
         yield _padded(head + COUNTS.pack(counts << BITS, self._counts, 0, 0))
-        positions = {number: tables + place for place, number in enumerate(self._tables)}
+        positions = {number: tables + index for index, number in enumerate(self._tables)}
         yield from _clusters(_entry(positions.get(number)) for number in range(self._entries))
         yield from _clusters((blocks + number) << BITS for number in range(self._blocks))
         for block in range(self._blocks):

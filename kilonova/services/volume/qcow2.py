@@ -120,9 +120,9 @@ class Qcow2:
         wanted = min(header.per_table, whole_units(header.size, header.cluster) - first) * 8
         for start in range(0, wanted, _SLICE):
             entries = self._numbers(offset + start, min(_SLICE, wanted - start))
-            for place, entry in enumerate(entries, first + start // 8):
+            for cluster_index, entry in enumerate(entries, first + start // 8):
                 if entry:
-                    yield place * header.cluster, entry
+                    yield cluster_index * header.cluster, entry
 
     def _cluster(self, entry: int) -> bytes:
         if entry & _COMPRESSED:

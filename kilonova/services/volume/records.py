@@ -54,20 +54,20 @@ _COPIES = Sql(
 
 async def fetch_volumes(tx: Tx, ids: Iterable[str]) -> dict[str, Volume]:
     """Return the volumes that exist, by id."""
-    found = await tx.all(_VOLUMES, ids=sorted(set(ids)))
-    return {volume.id: volume for volume in await whole_volumes(tx, found)}
+    volume_rows = await tx.all(_VOLUMES, ids=sorted(set(ids)))
+    return {volume.id: volume for volume in await whole_volumes(tx, volume_rows)}
 
 
-async def whole_volumes(tx: Tx, found: Sequence[Row]) -> list[Volume]:
+async def whole_volumes(tx: Tx, volume_rows: Sequence[Row]) -> list[Volume]:
     """Return volumes with metadata, attachments and type names: three statements for any number of volumes."""
-    if not found:
+    if not volume_rows:
         return []
-    ids = [row["id"] for row in found]
+    ids = [row["id"] for row in volume_rows]
     metadata = await _metadata(tx, ids)
     attached: dict[str, list[Attachment]] = {}
     for row in await tx.all(_ATTACHMENTS, volumes=ids):
         attached.setdefault(row["volume_id"], []).append(attachment_of(row))
-    types = await tx.all(_TYPES, types=sorted({row["type_id"] for row in found}))
+    types = await tx.all(_TYPES, types=sorted({row["type_id"] for row in volume_rows}))
     names = {row["id"]: row["name"] for row in types}
     return [
         struct_of(
@@ -80,15 +80,18 @@ async def whole_volumes(tx: Tx, found: Sequence[Row]) -> list[Volume]:
             type_name=names.get(row["type_id"], ""),
             attachments=tuple(attached.get(row["id"], ())),
         )
-        for row in found
+        for row in volume_rows
     ]
 
 
-async def whole_snapshots(tx: Tx, found: Sequence[Row]) -> list[Snapshot]:
-    if not found:
+async def whole_snapshots(tx: Tx, snapshot_rows: Sequence[Row]) -> list[Snapshot]:
+    if not snapshot_rows:
         return []
-    metadata = await _metadata(tx, [row["id"] for row in found])
-    return [struct_of(Snapshot, row, row.keys(), _FLAGS, metadata=metadata.get((row["id"], USER), {})) for row in found]
+    metadata = await _metadata(tx, [row["id"] for row in snapshot_rows])
+    return [
+        struct_of(Snapshot, row, row.keys(), _FLAGS, metadata=metadata.get((row["id"], USER), {}))
+        for row in snapshot_rows
+    ]
 
 
 class OwnedRows(Generic[R]):
@@ -109,10 +112,10 @@ class OwnedRows(Generic[R]):
 
     async def visible(self, tx: Tx, caller: Caller, record_id: str, *, lock: bool = False) -> R:
         """Return the record; those of others do not exist for the caller."""
-        found = await self.fetch(tx, record_id, lock=lock)
-        if not found.is_visible_to(caller):
+        record = await self.fetch(tx, record_id, lock=lock)
+        if not record.is_visible_to(caller):
             raise self.kind.missing(record_id)
-        return found
+        return record
 
     async def change(self, tx: Tx, record: R, values: Mapping[str, object]) -> R:
         await rows.change(tx, self.kind.table, values, id=record.id)
@@ -146,11 +149,11 @@ async def is_being_copied(tx: Tx, thing_id: str) -> bool:
     return row is not None and row["copies"] > 0
 
 
-async def insert(tx: Tx, table: Table, thing: Volume | Snapshot | Attachment) -> None:
+async def insert(tx: Tx, table: Table, record: Volume | Snapshot | Attachment) -> None:
     """Insert the record with its metadata."""
-    await rows.put_row(tx, table, _columns(table, thing))
-    for kind, given in _described(thing):
-        await _add(tx, thing.id, kind, given)
+    await rows.put_row(tx, table, _columns(table, record))
+    for kind, given in _described(record):
+        await _add(tx, record.id, kind, given)
 
 
 async def set_metadata(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> None:
@@ -175,10 +178,10 @@ async def remove_snapshot(tx: Tx, snapshot: Snapshot) -> None:
 
 
 async def _metadata(tx: Tx, ids: Iterable[str]) -> dict[tuple[str, str], dict[str, str]]:
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    metadata: dict[tuple[str, str], dict[str, str]] = {}
     for row in await tx.all(_METADATA, things=list(ids)):
-        found.setdefault((row["thing_id"], row["kind"]), {})[row["name"]] = row["value"]
-    return found
+        metadata.setdefault((row["thing_id"], row["kind"]), {})[row["name"]] = row["value"]
+    return metadata
 
 
 async def _add(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> None:
@@ -187,14 +190,14 @@ async def _add(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> No
         await tx.many(_ADD_METADATA, named)
 
 
-def _described(thing: Volume | Snapshot | Attachment) -> list[tuple[str, Mapping[str, str]]]:
-    if isinstance(thing, Attachment):
+def _described(record: Volume | Snapshot | Attachment) -> list[tuple[str, Mapping[str, str]]]:
+    if isinstance(record, Attachment):
         return []
-    return [(USER, thing.metadata), *([(IMAGE, thing.image_metadata)] if isinstance(thing, Volume) else [])]
+    return [(USER, record.metadata), *([(IMAGE, record.image_metadata)] if isinstance(record, Volume) else [])]
 
 
-def _columns(table: Table, thing: Volume | Snapshot | Attachment) -> dict[str, object]:
-    values = {column.name: getattr(thing, column.name) for column in table.columns}
-    if isinstance(thing, Attachment):
-        values["connector"] = msgspec.json.encode(thing.connector).decode()
+def _columns(table: Table, record: Volume | Snapshot | Attachment) -> dict[str, object]:
+    values = {column.name: getattr(record, column.name) for column in table.columns}
+    if isinstance(record, Attachment):
+        values["connector"] = msgspec.json.encode(record.connector).decode()
     return {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}

@@ -57,9 +57,9 @@ class ServerSnapshots:
         async def body(tx: Tx) -> None:
             if await rows.fetch(tx, snapshots, lock=True, id=snapshot_id) is None:
                 return
-            found = await fetch_snapshot(tx, snapshot_id)
-            if found.work != DELETE:
-                await change_snapshot(tx, found, {**work, "status": DELETING})
+            snapshot = await fetch_snapshot(tx, snapshot_id)
+            if snapshot.work != DELETE:
+                await change_snapshot(tx, snapshot, {**work, "status": DELETING})
 
         await self._fenced(fence, body)
         await self._context.wake()

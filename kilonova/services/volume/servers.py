@@ -110,9 +110,9 @@ class ServerVolumes(ServerSnapshots):
             )
             return (await create_volume(tx, self._context, caller, new, volume_id, work_id)).id
 
-        made = await self._fenced(fence, body)
+        boot_volume_id = await self._fenced(fence, body)
         await self._context.wake()
-        return made
+        return boot_volume_id
 
     async def hold(self, tx: Tx, fence: FenceKey, *, project_id: str, devices: Mapping[str, str]) -> None:
         await pass_fence_in_control(tx, *fence)
@@ -181,8 +181,8 @@ class ServerVolumes(ServerSnapshots):
             volume, attachment = await _held(tx, fence[0], attachment_id)
             if attachment.host == host and attachment.is_connected:
                 return volume, attachment, []
-            made = await attachment_steps.connect(tx, volume, attachment, host, {"host": host}, now)
-            return volume, made, places(volume, [attachment])
+            connected = await attachment_steps.connect(tx, volume, attachment, host, {"host": host}, now)
+            return volume, connected, places(volume, [attachment])
 
         volume, attachment, closing = await self._fenced(fence, body)
         await self._context.close(closing)
@@ -250,16 +250,18 @@ class ServerVolumes(ServerSnapshots):
 
         async def body(tx: Tx) -> list[tuple[str, str]]:
             there = await tx.all(_OF_SERVERS, servers=[server_id])
-            made = await rows.fetch_all(tx, volumes, made_for=server_id)
-            going = {row["id"] for row in made if row["goes_with_server"] or row["made_slot"] in slots} | {*delete}
+            created = await rows.fetch_all(tx, volumes, made_for=server_id)
+            going = {row["id"] for row in created if row["goes_with_server"] or row["made_slot"] in slots} | {*delete}
             going |= {row["volume_id"] for row in there if row["goes_with_server"]}
             ids = sorted({row["volume_id"] for row in there} | going)
             # All are locked before the quota is: whoever grows one of them takes the two in the same order.
             held = [volume_id for volume_id in ids if await rows.fetch(tx, volumes, lock=True, id=volume_id)]
-            found = [(volume, _of_compute(volume, server_id)) for volume in (await fetch_volumes(tx, held)).values()]
-            if closing := [place for volume, gone in found for place in await attachment_steps.cut(tx, volume, gone)]:
+            attached = [(volume, _of_compute(volume, server_id)) for volume in (await fetch_volumes(tx, held)).values()]
+            if closing := [
+                location for volume, gone in attached for location in await attachment_steps.cut(tx, volume, gone)
+            ]:
                 return closing
-            for volume, gone in found:
+            for volume, gone in attached:
                 left = await attachment_steps.detach(tx, self._context, volume, gone)
                 if volume.id in going:
                     await _delete(tx, self._context, left)
@@ -281,12 +283,12 @@ class ServerVolumes(ServerSnapshots):
 
     async def attached(self, server_ids: Sequence[str]) -> dict[str, list[Attached]]:
         async def body(tx: Tx) -> dict[str, list[Attached]]:
-            found = [attachment_of(row) for row in await tx.all(_OF_SERVERS, servers=list(server_ids))]
-            of = await fetch_volumes(tx, (one.volume_id for one in found))
-            told: dict[str, list[Attached]] = {}
-            for one in found:
-                told.setdefault(one.server_id or "", []).append(_attached(of[one.volume_id], one))
-            return told
+            all_attachments = [attachment_of(row) for row in await tx.all(_OF_SERVERS, servers=list(server_ids))]
+            of = await fetch_volumes(tx, (one.volume_id for one in all_attachments))
+            by_server: dict[str, list[Attached]] = {}
+            for one in all_attachments:
+                by_server.setdefault(one.server_id or "", []).append(_attached(of[one.volume_id], one))
+            return by_server
 
         return await self._context.control.read(body) if server_ids else {}
 
@@ -304,10 +306,10 @@ def _of_compute(volume: Volume, server_id: str) -> list[Attachment]:
 
 
 async def _image(tx: Tx, caller: Caller, image_id: str) -> Image:
-    found = await fetch_image(tx, image_id, caller.project_id)
-    if found is None or not found.is_visible_to(caller):
+    image = await fetch_image(tx, image_id, caller.project_id)
+    if image is None or not image.is_visible_to(caller):
         raise no_image(image_id)
-    return found
+    return image
 
 
 async def _held(tx: Tx, server_id: str, attachment_id: str) -> tuple[Volume, Attachment]:

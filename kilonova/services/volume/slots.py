@@ -34,7 +34,7 @@ class FairSlots:
 
     def _grant(self) -> None:
         while self._running.total() < self._most:
-            able = [(self._running[one[0]], place) for place, one in enumerate(self._waiting) if self._is_able(*one)]
+            able = [(self._running[one[0]], index) for index, one in enumerate(self._waiting) if self._is_able(*one)]
             if not able:
                 return
             project, granted = self._waiting.pop(min(able)[1])

@@ -37,9 +37,9 @@ class Snapshots(OwnedRecords[Snapshot]):
     records = SNAPSHOT_ROWS
 
     async def create(
-        self, caller: Caller, volume_id: str, *, in_use: bool = False, metadata: dict[str, str], **told: Any
+        self, caller: Caller, volume_id: str, *, in_use: bool = False, metadata: dict[str, str], **attributes: Any
     ) -> Snapshot:
-        """Create a snapshot. `in_use`: also of a volume that is attached. `told`: a name, a description."""
+        """Create a snapshot. `in_use`: also of a volume that is attached. `attributes`: a name, a description."""
         snapshot_id, work_id, now = self._context.ids.uuid(), self._context.ids.uuid(), self._context.clock.now()
 
         async def body(tx: Tx) -> Snapshot:
@@ -47,16 +47,16 @@ class Snapshots(OwnedRecords[Snapshot]):
             require_status(volume, (AVAILABLE, IN_USE) if in_use else (AVAILABLE,), "be snapshotted")
             owner = {"project_id": caller.project_id, "user_id": caller.user_id}
             new = new_snapshot(
-                volume, **owner, id=snapshot_id, work_id=work_id, created_at=now, metadata=metadata, **told
+                volume, **owner, id=snapshot_id, work_id=work_id, created_at=now, metadata=metadata, **attributes
             )
             await insert(tx, snapshots, new)
             charged = {SNAPSHOTS: 1, GIGABYTES: volume.size}
             await self._context.quotas.charge(tx, new.project_id, volume.type_id, charged)
             return await fetch_snapshot(tx, snapshot_id)
 
-        made = await self._context.control.write(body)
+        snapshot = await self._context.control.write(body)
         await self._context.wake()
-        return made
+        return snapshot
 
     async def delete(self, caller: Caller, snapshot_id: str, *, force: bool = False) -> None:
         work = snapshot_work(self._context, DELETE)
@@ -76,8 +76,8 @@ class Snapshots(OwnedRecords[Snapshot]):
         await self._context.wake()
 
 
-def new_snapshot(volume: Volume, **told: Any) -> Snapshot:
-    """Return a new snapshot with the volume's current marker. `told`: its id, its owner, its name."""
+def new_snapshot(volume: Volume, **attributes: Any) -> Snapshot:
+    """Return a new snapshot with the volume's current marker. `attributes`: its id, its owner, its name."""
     return Snapshot(
         volume_id=volume.id,
         size=volume.size,
@@ -85,5 +85,5 @@ def new_snapshot(volume: Volume, **told: Any) -> Snapshot:
         backend=volume.backend,
         work=CREATE,
         marker=volume.marker,
-        **told,
+        **attributes,
     )

@@ -46,9 +46,9 @@ class VolumeTasks:
         self._control, self._clock, self._quotas = control, clock, quotas
         self._backing, self._images = backing, images
 
-    async def do(self, thing: Volume | Snapshot) -> None:
-        if isinstance(thing, Snapshot):
-            await (self._delete_snapshot(thing) if thing.work == DELETE else self._take_snapshot(thing))
+    async def do(self, record: Volume | Snapshot) -> None:
+        if isinstance(record, Snapshot):
+            await (self._delete_snapshot(record) if record.work == DELETE else self._take_snapshot(record))
             return
         verbs = {
             CREATE: self._create,
@@ -58,7 +58,7 @@ class VolumeTasks:
             REIMAGE: self._reimage,
             DELETE: self._delete,
         }
-        await verbs[thing.work](thing)
+        await verbs[record.work](record)
 
     async def remove_expired(self, now: float) -> None:
         """Remove what was set aside long ago, of images too."""
@@ -66,22 +66,22 @@ class VolumeTasks:
         if self._images is not None:
             await self._images.remove_expired()
 
-    async def fail(self, thing: Volume | Snapshot, reason: str) -> None:
+    async def fail(self, record: Volume | Snapshot, reason: str) -> None:
         """End a piece of work that will not succeed, so that its owner knows and can delete the rest."""
-        if isinstance(thing, Snapshot):
-            values = {"status": ERROR, "reason": f"Its {thing.work} failed: {reason}", "work": "", "work_id": ""}
+        if isinstance(record, Snapshot):
+            values = {"status": ERROR, "reason": f"Its {record.work} failed: {reason}", "work": "", "work_id": ""}
 
             async def body(tx: Tx) -> int:
-                return await rows.change(tx, snapshots, values, id=thing.id, work_id=thing.work_id)
+                return await rows.change(tx, snapshots, values, id=record.id, work_id=record.work_id)
 
             await self._control.write(body)
             return
-        if thing.work == UPLOAD:
-            await self._drop_image(thing)
+        if record.work == UPLOAD:
+            await self._drop_image(record)
         statuses: dict[str, str | None] = {EXTEND: ERROR_EXTENDING, UPLOAD: None, REIMAGE: None}
-        unused = int(thing.work_value) - thing.size if thing.work == EXTEND else 0
-        changes = {"status": statuses.get(thing.work, ERROR), "reason": f"Its {thing.work} failed: {reason}"}
-        await self._end(thing, changes, unused=unused)
+        unused = int(record.work_value) - record.size if record.work == EXTEND else 0
+        changes = {"status": statuses.get(record.work, ERROR), "reason": f"Its {record.work} failed: {reason}"}
+        await self._end(record, changes, unused=unused)
 
     # -- volumes ------------------------------------------------------------------------------------------------------
 
@@ -195,14 +195,14 @@ class VolumeTasks:
             if await rows.fetch(tx, volumes, lock=True, id=volume.id, work_id=volume.work_id) is None:
                 return False
             fresh = await fetch_volume(tx, volume.id)
-            told: dict[str, object] = {**values, **NO_WORK, "previous_status": "", "updated_at": now}
+            changes: dict[str, object] = {**values, **NO_WORK, "previous_status": "", "updated_at": now}
             if fresh.status == UNDER_WAY[volume.work]:
-                told["status"] = values["status"] or fresh.previous_status or AVAILABLE
+                changes["status"] = values["status"] or fresh.previous_status or AVAILABLE
             else:
-                told["status"] = fresh.status
+                changes["status"] = fresh.status
             if volume.work == REVERT:
-                told |= await self._snapshot_again(tx, volume.work_value)
-            await rows.change(tx, volumes, told, id=volume.id)
+                changes |= await self._snapshot_again(tx, volume.work_value)
+            await rows.change(tx, volumes, changes, id=volume.id)
             if image is not None:
                 await set_metadata(tx, volume.id, IMAGE, image)
             if unused:

@@ -68,8 +68,8 @@ class Types:
 
     async def visible(self, tx: Tx, caller: Caller, name_or_id: str) -> VolumeType:
         """Return a type by its id or name; an id wins. Raises `Refused` for one that the caller may not see."""
-        found = [_type(row) for row in await tx.all(_ONE, word=name_or_id, project_id=caller.project_id)]
-        for one in sorted(found, key=lambda one: one.id != name_or_id):
+        matches = [_type(row) for row in await tx.all(_ONE, word=name_or_id, project_id=caller.project_id)]
+        for one in sorted(matches, key=lambda one: one.id != name_or_id):
             if one.is_visible_to(caller):
                 return one
         raise no_such_type(name_or_id)
@@ -84,19 +84,19 @@ class Types:
 
     async def default_of(self, tx: Tx, caller: Caller) -> VolumeType:
         row = await rows.fetch(tx, volume_default_types, project_id=caller.project_id)
-        word = row["type_id"] if row is not None else self._default
-        found = await tx.all(_ONE, word=word, project_id=caller.project_id)
-        if not found:
-            text = f"The default volume type {word} does not exist; create it, or set [volume] default_volume_type."
+        default = row["type_id"] if row is not None else self._default
+        matches = await tx.all(_ONE, word=default, project_id=caller.project_id)
+        if not matches:
+            text = f"The default volume type {default} does not exist; create it, or set [volume] default_volume_type."
             raise Refused("default_type_missing", text)
-        return _type(found[0])
+        return _type(matches[0])
 
     async def list_(self, caller: Caller, wanted: ListQuery) -> list[VolumeType]:
         """Return the types that the caller may see."""
 
         async def body(tx: Tx) -> list[VolumeType]:
-            found = await find(tx, TYPE, viewer_of(caller), wanted, project_id=caller.project_id)
-            return [_type(row) for row in found]
+            page = await find(tx, TYPE, viewer_of(caller), wanted, project_id=caller.project_id)
+            return [_type(row) for row in page]
 
         return await self._control.read(body)
 
@@ -129,13 +129,15 @@ class Types:
         """Delete a type; refused if volumes have it, or if it is a default."""
 
         async def body(tx: Tx) -> None:
-            found = await self._locked(tx, caller, type_id)
-            if await _used(tx, found.id):
+            volume_type = await self._locked(tx, caller, type_id)
+            if await _used(tx, volume_type.id):
                 raise Refused("type_in_use", "Target volume type is still in use.")
-            if found.name == self._default or await rows.fetch_all(tx, volume_default_types, type_id=found.id):
-                raise Refused("type_in_use", f"The volume type {found.name} is a default and cannot be deleted.")
-            await _ACCESS.clear(tx, found.id)
-            await rows.remove(tx, volume_types, id=found.id)
+            if volume_type.name == self._default or await rows.fetch_all(
+                tx, volume_default_types, type_id=volume_type.id
+            ):
+                raise Refused("type_in_use", f"The volume type {volume_type.name} is a default and cannot be deleted.")
+            await _ACCESS.clear(tx, volume_type.id)
+            await rows.remove(tx, volume_types, id=volume_type.id)
 
         await self._control.write(body)
 
@@ -163,17 +165,17 @@ class Types:
 
     async def projects(self, caller: Caller, type_id: str) -> list[str]:
         async def body(tx: Tx) -> list[str]:
-            found = await self.visible(tx, caller, type_id)
-            if found.is_public:
+            volume_type = await self.visible(tx, caller, type_id)
+            if volume_type.is_public:
                 raise Refused("type_access_not_found", "Access list not available for public volume types.")
-            return await _ACCESS.all(tx, found.id)
+            return await _ACCESS.all(tx, volume_type.id)
 
         return await self._control.read(body)
 
     async def grant(self, caller: Caller, type_id: str, project_id: str) -> None:
         async def body(tx: Tx) -> None:
-            found = await self._private(tx, caller, type_id)
-            if not await _ACCESS.add(tx, found.id, project_id):
+            volume_type = await self._private(tx, caller, type_id)
+            if not await _ACCESS.add(tx, volume_type.id, project_id):
                 text = f"Volume type access for {type_id} / {project_id} combination already exists."
                 raise Refused("type_access_exists", text)
 
@@ -181,28 +183,28 @@ class Types:
 
     async def withdraw(self, caller: Caller, type_id: str, project_id: str) -> None:
         async def body(tx: Tx) -> None:
-            found = await self._private(tx, caller, type_id)
-            if not await _ACCESS.remove(tx, found.id, project_id):
+            volume_type = await self._private(tx, caller, type_id)
+            if not await _ACCESS.remove(tx, volume_type.id, project_id):
                 text = f"Volume type access not found for {type_id} / {project_id} combination."
                 raise Refused("type_access_not_found", text)
 
         await self._control.write(body)
 
     async def _private(self, tx: Tx, caller: Caller, type_id: str) -> VolumeType:
-        found = await self._locked(tx, caller, type_id)
-        if found.is_public:
+        volume_type = await self._locked(tx, caller, type_id)
+        if volume_type.is_public:
             text = "Type access modification is not applicable to public volume type."
             raise Refused("invalid_type", f"Invalid volume type: {text}")
-        return found
+        return volume_type
 
     # -- defaults of projects -------------------------------------------------------------------------------------
 
     async def set_default(self, caller: Caller, project_id: str, name_or_id: str) -> VolumeType:
         async def body(tx: Tx) -> VolumeType:
-            found = await self.visible(tx, caller, name_or_id)
-            values = {"project_id": project_id, "type_id": found.id}
+            volume_type = await self.visible(tx, caller, name_or_id)
+            values = {"project_id": project_id, "type_id": volume_type.id}
             await rows.put_or_change(tx, volume_default_types, ("type_id",), **values)
-            return found
+            return volume_type
 
         return await self._control.write(body)
 

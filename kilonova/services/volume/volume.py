@@ -166,9 +166,9 @@ class VolumeType(msgspec.Struct, frozen=True, kw_only=True):
         return self.extra_specs.get("multiattach") == IS_TRUE
 
 
-def file_of(thing: Volume | Snapshot) -> str:
+def file_of(record: Volume | Snapshot) -> str:
     """Return the name of its file in the backend's folder."""
-    return f"{'volume' if isinstance(thing, Volume) else 'snapshot'}-{thing.id}"
+    return f"{'volume' if isinstance(record, Volume) else 'snapshot'}-{record.id}"
 
 
 def places(volume: Volume, gone: Collection[Attachment]) -> list[tuple[str, str]]:

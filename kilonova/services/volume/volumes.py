@@ -46,9 +46,9 @@ class VolumeRecords(OwnedRecords[Volume]):
         async def body(tx: Tx) -> Volume:
             return await create_volume(tx, self._context, caller, new, volume_id, work_id)
 
-        made = await self._context.control.write(body)
+        volume = await self._context.control.write(body)
         await self._context.wake()
-        return made
+        return volume
 
     async def delete(self, caller: Caller, volume_id: str, *, force: bool = False, cascade: bool = False) -> None:
         """Delete a volume. `force`: in any state but attached. `cascade`: with its snapshots."""

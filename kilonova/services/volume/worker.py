@@ -109,8 +109,8 @@ class VolumeWorker:
     async def settle(self) -> None:
         """All that is to be done, now, one after the other; for simulated clouds, where nothing runs by itself."""
         await self._beat()
-        for thing in await self._pending():
-            await self._volume_tasks.do(thing)
+        for record in await self._pending():
+            await self._volume_tasks.do(record)
 
     def wake(self) -> None:
         self._woken.set()
@@ -134,8 +134,8 @@ class VolumeWorker:
                     await self._remove_expired()
                 if self._exports is not None:
                     await self._exports.settle()
-                for thing in await self._pending():
-                    self._begin(thing)
+                for record in await self._pending():
+                    self._begin(record)
                 await self._end_copies_of_deleted_images()
             except KilonovaError as error:
                 logger.warning("volume tasks cannot be read: %s", error)
@@ -170,76 +170,76 @@ class VolumeWorker:
 
         return await self._control.read(body)
 
-    def _begin(self, thing: Thing) -> None:
-        running = self._busy.get(thing.id)
+    def _begin(self, record: Thing) -> None:
+        running = self._busy.get(record.id)
         if running is None:
-            task = asyncio.create_task(self._do(thing))
-            self._busy[thing.id] = _Running(task, thing)
-            task.add_done_callback(lambda done: self._end(thing, done))
-        elif running.thing.work_id != thing.work_id:  # deleted meanwhile; the new piece begins once this one has ended
+            task = asyncio.create_task(self._do(record))
+            self._busy[record.id] = _Running(task, record)
+            task.add_done_callback(lambda done: self._end(record, done))
+        elif running.thing.work_id != record.work_id:  # deleted meanwhile; the new piece begins once this one has ended
             running.task.cancel()
 
-    def _end(self, thing: Thing, done: asyncio.Task[None]) -> None:
-        del self._busy[thing.id]
+    def _end(self, record: Thing, done: asyncio.Task[None]) -> None:
+        del self._busy[record.id]
         if not done.cancelled() and (error := done.exception()) is not None:
-            logger.error("%s %s: its %s failed unexpectedly", *_told(thing), exc_info=error)
+            logger.error("%s %s: its %s failed unexpectedly", *_told(record), exc_info=error)
         self.wake()  # something else may have been asked for meanwhile
 
-    async def _do(self, thing: Thing) -> None:
-        slots = self._slots if copies_bytes(thing) else self._quick_slots
-        async with slots.taken(thing.project_id):
+    async def _do(self, record: Thing) -> None:
+        slots = self._slots if copies_bytes(record) else self._quick_slots
+        async with slots.taken(record.project_id):
             try:
-                if not self._is_halted() and await self._is_wanted(thing):
-                    async with asyncio.timeout(self._seconds), self._exclusive(thing):
-                        await self._volume_tasks.do(thing)
+                if not self._is_halted() and await self._is_wanted(record):
+                    async with asyncio.timeout(self._seconds), self._exclusive(record):
+                        await self._volume_tasks.do(record)
             except asyncio.CancelledError:
-                running, task = self._busy.get(thing.id), asyncio.current_task()
+                running, task = self._busy.get(record.id), asyncio.current_task()
                 if running is None or task is None or not running.reason:
                     raise
                 task.uncancel()
-                await self._volume_tasks.fail(thing, running.reason)
+                await self._volume_tasks.fail(record, running.reason)
             except TimeoutError:
-                await self._volume_tasks.fail(thing, f"it did not end within {self._seconds:.0f} s")
+                await self._volume_tasks.fail(record, f"it did not end within {self._seconds:.0f} s")
             except KilonovaError as error:  # the database; the next look tries again
-                logger.warning("%s %s: retrying its %s: %s", *_told(thing), error)
+                logger.warning("%s %s: retrying its %s: %s", *_told(record), error)
                 await self._clock.sleep(LOOK_SECONDS)
             except Exception as error:
-                await self._count(thing, error)
+                await self._count(record, error)
 
     @contextlib.asynccontextmanager
-    async def _exclusive(self, thing: Thing) -> AsyncIterator[None]:
+    async def _exclusive(self, record: Thing) -> AsyncIterator[None]:
         """Nobody who lost the volume writes to it any more. Nobody at all has it open while its file is replaced or
         grows, and nobody writes while it is copied."""
         if self._exports is None:
             yield
             return
-        volume_id = source_of(thing)
+        volume_id = source_of(record)
         await self._exports.close(volume_id)
-        if isinstance(thing, Volume) and thing.work in (EXTEND, REIMAGE, REVERT, DELETE):
+        if isinstance(record, Volume) and record.work in (EXTEND, REIMAGE, REVERT, DELETE):
             async with self._exports.held(volume_id):
                 yield
-        elif (isinstance(thing, Volume) and thing.work == UPLOAD) or thing.work == DELETE:
+        elif (isinstance(record, Volume) and record.work == UPLOAD) or record.work == DELETE:
             yield  # as long as it takes to send; the owner asked for it with `force`
         else:
             async with self._exports.still(volume_id):
                 yield
 
-    async def _count(self, thing: Thing, error: Exception) -> None:
+    async def _count(self, record: Thing, error: Exception) -> None:
         """A piece that fails for an unknown reason fails again: a few tries are enough. The record counts them, as the
         next one may be another process's."""
-        table = volumes if isinstance(thing, Volume) else snapshots
+        table = volumes if isinstance(record, Volume) else snapshots
 
         async def body(tx: Tx) -> int:
-            row = await tx.one(_TRIED[table.name], id=thing.id, work_id=thing.work_id)
+            row = await tx.one(_TRIED[table.name], id=record.id, work_id=record.work_id)
             return int(row["work_tries"]) if row is not None else 0
 
         tries = await self._control.write(body)
-        logger.error("%s %s: its %s failed unexpectedly (try %d)", *_told(thing), tries, exc_info=error)
+        logger.error("%s %s: its %s failed unexpectedly (try %d)", *_told(record), tries, exc_info=error)
         if 0 < tries < MOST_TRIES:
             await self._clock.sleep(FIX_SECONDS)
         elif tries:
             why = f"an unexpected error ({type(error).__name__}); the log of the service has it"
-            await self._volume_tasks.fail(thing, why)
+            await self._volume_tasks.fail(record, why)
 
     async def _end_copies_of_deleted_images(self) -> None:
         """Nobody can use the rest; the volume says why."""
@@ -254,13 +254,13 @@ class VolumeWorker:
                 running.reason = f"image {image_id} was deleted"
                 running.task.cancel()
 
-    async def _is_wanted(self, thing: Thing) -> bool:
+    async def _is_wanted(self, record: Thing) -> bool:
         """Check that the record still has this work. It may have been read before the work ended; done again, the work
         would take its own result for another's."""
 
         async def body(tx: Tx) -> bool:
-            table = volumes if isinstance(thing, Volume) else snapshots
-            return await rows.fetch(tx, table, id=thing.id, work_id=thing.work_id) is not None
+            table = volumes if isinstance(record, Volume) else snapshots
+            return await rows.fetch(tx, table, id=record.id, work_id=record.work_id) is not None
 
         return await self._control.read(body, few=True)
 
@@ -295,27 +295,27 @@ class VolumeWorker:
         await self._volume_tasks.remove_expired(self._clock.now())
 
 
-def source_of(thing: Thing) -> str:
+def source_of(record: Thing) -> str:
     """Return the volume whose file is used."""
-    if isinstance(thing, Snapshot):
-        return thing.volume_id
-    return thing.source_id if thing.work == CREATE and thing.source_id else thing.id
+    if isinstance(record, Snapshot):
+        return record.volume_id
+    return record.source_id if record.work == CREATE and record.source_id else record.id
 
 
-def image_of(thing: Thing) -> str:
+def image_of(record: Thing) -> str:
     """Return the image that is being copied, if any."""
-    if not isinstance(thing, Volume):
+    if not isinstance(record, Volume):
         return ""
-    return {CREATE: thing.image_id or "", REIMAGE: thing.work_value}.get(thing.work, "")
+    return {CREATE: record.image_id or "", REIMAGE: record.work_value}.get(record.work, "")
 
 
-def copies_bytes(thing: Thing) -> bool:
+def copies_bytes(record: Thing) -> bool:
     """It may take long; the others cost a moment and wait for none of these."""
-    if thing.work in (DELETE, EXTEND):
+    if record.work in (DELETE, EXTEND):
         return False
-    is_empty = isinstance(thing, Volume) and not (thing.snapshot_id or thing.source_id or thing.image_id)
-    return not (is_empty and thing.work == CREATE)
+    is_empty = isinstance(record, Volume) and not (record.snapshot_id or record.source_id or record.image_id)
+    return not (is_empty and record.work == CREATE)
 
 
-def _told(thing: Thing) -> tuple[str, str, str]:
-    return type(thing).__name__.lower(), thing.id, thing.work
+def _told(record: Thing) -> tuple[str, str, str]:
+    return type(record).__name__.lower(), record.id, record.work
