@@ -20,10 +20,10 @@ async def audit_all(engine: Engine) -> None:
     await keep(db, report)
     for finding in report.findings:
         logger.warning("audit: %s: %s (%s)", finding.outcome, finding.sentence, finding.why or finding.kind)
-    for found in report.unbalanced:
+    for usage in report.unbalanced:
         logger.warning(
             "audit: %s: provider %s %s: recorded used=%s, allocations=%s %s",
-            *(found.outcome, found.provider, found.resource_class, found.used, found.held, found.why),
+            *(usage.outcome, usage.provider, usage.resource_class, usage.used, usage.held, usage.why),
         )
     for one in report.miscounted:
         logger.warning(

@@ -159,24 +159,24 @@ class MessageHandlers:
         """Return the host's orders; each transaction that hands a step out decides again."""
 
         async def find(tx: Tx) -> tuple[str, list[tuple[str, int]]]:
-            word = await _word_for(tx, beat)
-            return word, await open_for_host(tx, beat) if word == "work" else []
+            instruction = await _word_for(tx, beat)
+            return instruction, await open_for_host(tx, beat) if instruction == "work" else []
 
         async def still_works(tx: Tx) -> None:
             if await _word_for(tx, beat) != "work":
                 raise Superseded(f"host {beat.host} may not run steps now")
 
-        word, found = await journal.read(find, few=True)
-        if word == "register":
+        instruction, steps = await journal.read(find, few=True)
+        if instruction == "register":
             self.cell_of_host.pop(beat.host, None)  # it may have moved to another cell
-        if word != "work":
-            return Orders(register_again=word == "register")
+        if instruction != "work":
+            return Orders(register_again=instruction == "register")
         followed = await follow_powers(self.engine, journal, beat) if beat.powers else Followed([])
         if followed.register_again:
             return Orders(register_again=True, noted=followed.noted)
         self.with_work.discard(beat.host)
         # together, so that they share a COMMIT
-        taking = (self._take(journal, beat, still_works, *step) for step in found)
+        taking = (self._take(journal, beat, still_works, *step) for step in steps)
         taken = await asyncio.gather(*taking)
         orders = within_a_message([order for order in taken if order is not None])
         return msgspec.structs.replace(orders, noted=followed.noted)

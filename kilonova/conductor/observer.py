@@ -148,5 +148,5 @@ async def _known(tx: Tx) -> Known:
     return _known_in(await tx.all(_ALL))
 
 
-def _known_in(found: Sequence[Row]) -> Known:
-    return {row["name"]: (None if row["returning"] else row["session"], row["epoch"]) for row in found}
+def _known_in(host_rows: Sequence[Row]) -> Known:
+    return {row["name"]: (None if row["returning"] else row["session"], row["epoch"]) for row in host_rows}

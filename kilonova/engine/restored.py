@@ -155,16 +155,18 @@ async def _begin(stores: OpenStores, name: str, era: int, whereabouts: Whereabou
         before = badge.era if badge is not None else 0
         abandoned = await _abandon_all(tx, store, now) if name != "placement" else 0
         servers = await _protect_servers(tx, era) if name not in (CONTROL, "placement") else 0
-        kept = await keep_volumes_of_servers(tx) if name not in (CONTROL, "placement") else []
+        volumes = await keep_volumes_of_servers(tx) if name not in (CONTROL, "placement") else []
         mapped, files = 0, list[str]()
         if whereabouts is not None:
             mapped = await map_recorded(tx, whereabouts, now)
             await _fail_unplaced(tx, era)
-            files, kept = await end_file_work(tx, now), await keep_volumes_in_control(tx)
+            files, volumes = await end_file_work(tx, now), await keep_volumes_in_control(tx)
             await tx.run(_WORKERS)
         values = {"era": era, "mark": 1, "restored": "", "restored_at": now}
         await rows.change(tx, this_store, values, id=1)
-        return RestoreReport(name, before, era, abandoned, servers, mapped=mapped, files=tuple(files), kept=tuple(kept))
+        return RestoreReport(
+            name, before, era, abandoned, servers, mapped=mapped, files=tuple(files), kept=tuple(volumes)
+        )
 
     return await store.write(body)
 

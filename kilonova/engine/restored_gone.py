@@ -51,13 +51,13 @@ async def _hand_on(stores: OpenStores, name: str, row: Row) -> None:
     await stores.cell(name).write(lambda tx: rows.change(tx, cell.hosts, values, name=row["name"]))
 
 
-async def _record_word(stores: OpenStores, name: str, row: Row, word: str) -> None:
+async def _record_word(stores: OpenStores, name: str, row: Row, declaration: str) -> None:
     """Record the declaration as proof that the host is dead. A host that has the name later registers with its own
     key and is disabled, as the host itself would be with the records of today."""
 
     async def body(tx: Tx) -> None:
         now = await tx.now()
-        host = {"identity": UNKNOWN_IDENTITY, "fenced": word, "disabled": 1, "disabled_reason": word}
+        host = {"identity": UNKNOWN_IDENTITY, "fenced": declaration, "disabled": 1, "disabled_reason": declaration}
         await rows.change(tx, cell.hosts, host, name=row["name"])
         for server in await rows.fetch_all(tx, cell.servers, runner_host=row["name"], deleted=0):
             await rows.change(tx, cell.servers, {"vm_state": ERROR, "unsettled": 0}, id=server["id"])

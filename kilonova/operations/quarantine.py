@@ -59,15 +59,15 @@ async def remove_quarantined(engine: Engine, host: str, server: str, copy: int |
 
     async def body(tx: Tx) -> None:
         now = await tx.now()
-        found = await rows.fetch(tx, cell.quarantine, lock=True, **keys)
-        if found is None or found["ended_at"] is not None:
+        locked = await rows.fetch(tx, cell.quarantine, lock=True, **keys)
+        if locked is None or locked["ended_at"] is not None:
             raise _not_there(host, server, row["copy"])
         if await rows.fetch(tx, operations, server_id=server, kind="adopt", live=1) is not None:
             raise Refused("busy", f"server {server}: copy {row['copy']} on {host} is being adopted")
-        if found["action"] == "remove":
+        if locked["action"] == "remove":
             return
-        word: dict[str, object] = {"action": "remove", "action_by": cause.user_id, "action_at": now}
-        await rows.change(tx, cell.quarantine, word, **keys)
+        removal: dict[str, object] = {"action": "remove", "action_by": cause.user_id, "action_at": now}
+        await rows.change(tx, cell.quarantine, removal, **keys)
         of_move = {"server_id": server, "source_host": host, "source_copy": row["copy"], "open": 1}
         await rows.change(tx, cell.migrations, {"source_gone": 1}, **of_move)  # the move cannot be reverted to it
         await owe_removal(tx, host, server, row["copy"], cause.request_id, now)
@@ -82,13 +82,13 @@ async def _quarantined(journal: Store, host: str, server: str, copy: int | None)
     async def body(tx: Tx) -> list[Row]:
         return [row for row in await open_quarantine(tx, host) if row["server_id"] == server]
 
-    found = [row for row in await journal.read(body) if copy in (None, row["copy"])]
-    if not found:
+    copies = [row for row in await journal.read(body) if copy in (None, row["copy"])]
+    if not copies:
         raise _not_there(host, server, copy)
-    if len(found) > 1:
-        numbers = ", ".join(str(row["copy"]) for row in found)
+    if len(copies) > 1:
+        numbers = ", ".join(str(row["copy"]) for row in copies)
         raise Refused("bad_request", f"server {server} has the copies {numbers} in quarantine on {host}; name the copy")
-    return found[0]
+    return copies[0]
 
 
 def _not_there(host: str, server: str, copy: int | None) -> Refused:

@@ -88,10 +88,10 @@ async def check_image(ctx: RebuildContext) -> None:
         project=row.project_id,
         wanted_host=facts.destination,
     )
-    found = await unless_away(ctx, ctx.scheduler.judge_in_place(request, ctx.journal.name))
-    decision = msgspec.to_builtins(found)
-    if found.chosen is None:
-        raise NoValidHost(_refusal(found, facts), details={"decision": decision})
+    verdict = await unless_away(ctx, ctx.scheduler.judge_in_place(request, ctx.journal.name))
+    decision = msgspec.to_builtins(verdict)
+    if verdict.chosen is None:
+        raise NoValidHost(_refusal(verdict, facts), details={"decision": decision})
     ctx.documents["decision"] = decision
 
 
@@ -129,8 +129,8 @@ async def make_copy(host: HostContext) -> StepResult:
     claim = take_claim(host, beside=host.facts.source_copy)
     keeps, of_copy = host.facts.preserve_ephemeral, host.facts.source_copy
     room = await host.driver.room_for_rebuild(host.spec, of_copy=of_copy, keeps_ephemeral=keeps, image=host.image)
-    made = await _make(host) if room == BESIDE else ""
-    return StepResult(room=room, disk=made, claim=claim)
+    disk = await _make(host) if room == BESIDE else ""
+    return StepResult(room=room, disk=disk, claim=claim)
 
 
 def copy_or_room(ctx: RebuildContext, result: StepResult) -> None:
@@ -163,9 +163,9 @@ def _without_way_back(host: HostContext, why: Failed) -> Failed:
 
 
 async def _make(host: HostContext) -> str:
-    made = await host.driver.ensure_disk(host.spec, image=host.image)
+    disk = await host.driver.ensure_disk(host.spec, image=host.image)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
-    return made
+    return disk
 
 
 def room_made(ctx: RebuildContext, result: StepResult) -> None:

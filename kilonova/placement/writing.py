@@ -92,8 +92,8 @@ async def write(tx: Tx, requests: Sequence[AllocationRequest], origin: Origin) -
 def _check_generation(request: AllocationRequest, held: Holding) -> None:
     expected = held.generation if held.exists else None
     if request.generation not in (ANY, expected):
-        shown = "null" if expected is None else expected
-        text = f"consumer generation conflict - expected {shown} but got {request.generation}"
+        expected_text = "null" if expected is None else expected
+        text = f"consumer generation conflict - expected {expected_text} but got {request.generation}"
         raise Refused("generation_conflict", text)
 
 

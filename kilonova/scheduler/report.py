@@ -53,7 +53,7 @@ def _taken(decision: StoredDecision) -> list[str]:
     if decision.chosen is None:
         unknown = decision.unknown
         return [f"chosen: none; of {unknown} hosts it is not known whether they fit" if unknown else "chosen: none"]
-    words = [word for word in (decision.rule, decision.missed) if word]
+    words = [remark for remark in (decision.rule, decision.missed) if remark]
     lines = ["; ".join([f"chosen: {_weight(decision.chosen)}", *words])]
     if decision.alternates:
         lines.append(f"alternates: {', '.join(map(_weight, decision.alternates))}")

@@ -21,12 +21,12 @@ def histories(first: int, count: int, length: int) -> int:
     logging.disable(logging.WARNING)
     bad = operations = 0
     for number in range(first, first + count):
-        told = run(draw(str(number), length))
-        operations += told.operations
-        if told.found:
+        result = run(draw(str(number), length))
+        operations += result.operations
+        if result.found:
             bad += 1
             print(f"seed {number} fails: kilonova sim replay {number} --length {length}")
-            _print(told)
+            _print(result)
     print(f"{count} histories, {operations} operations, {bad} failed")
     return 4 if bad else 0
 
@@ -36,12 +36,12 @@ def replay(seed: str, length: int, *, shrinking: bool = True) -> int:
     _at_least(1, length=length)
     logging.disable(logging.WARNING)
     history = draw(seed, length)
-    told = run(history)
-    print(f"seed {seed}: {told.operations} operations, journals sha256 {told.digest}")
-    if not told.found:
+    result = run(history)
+    print(f"seed {seed}: {result.operations} operations, journals sha256 {result.digest}")
+    if not result.found:
         print("all invariants hold")
         return 0
-    _print(told)
+    _print(result)
     if shrinking:
         smallest = shrink(history, fails)
         print(f"shrunk to {len(smallest.acts)} of {len(history.acts)} acts:")
@@ -75,11 +75,11 @@ def _at_least(least: int, **given: int) -> None:
 def _crash_scenario(scenario: Scenario, sample: int, seed: int) -> int:
     points = count_points(scenario)
     offsets = chosen_points(scenario.name, points, sample, seed)
-    found = [c for everyone in (False, True) for c in matrix(scenario, offsets, everyone=everyone) if c.found]
-    print(f"{scenario.name}: {points} points, {2 * len(offsets)} crashes tried, {len(found)} failed")
-    for crash in found:
+    failures = [c for everyone in (False, True) for c in matrix(scenario, offsets, everyone=everyone) if c.found]
+    print(f"{scenario.name}: {points} points, {2 * len(offsets)} crashes tried, {len(failures)} failed")
+    for crash in failures:
         print(f"  at point {crash.point} ({crash.who}): {'; '.join(crash.found)}")
-    return len(found)
+    return len(failures)
 
 
 def chosen_points(name: str, points: int, sample: int, seed: int) -> list[int]:
@@ -89,6 +89,6 @@ def chosen_points(name: str, points: int, sample: int, seed: int) -> list[int]:
     return sorted(random.Random(f"{name}:{seed}").sample(everything, sample))
 
 
-def _print(told: HistoryResult) -> None:
-    for sentence in told.found:
+def _print(result: HistoryResult) -> None:
+    for sentence in result.found:
         print(f"  {sentence}")

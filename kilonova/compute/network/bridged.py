@@ -182,8 +182,8 @@ class BridgedNetwork:
 
     async def _namespaces(self) -> list[str]:
         """Return this host's. Delete the names of namespaces that are gone: they would prevent new ones."""
-        shown = await self._programs.shown("ip", "-j", "netns", "list")
-        mine = [one["name"] for one in shown if one["name"].startswith(namespaces_of(self._options.host))]
+        namespaces = await self._programs.shown("ip", "-j", "netns", "list")
+        mine = [one["name"] for one in namespaces if one["name"].startswith(namespaces_of(self._options.host))]
         for name in [name for name in mine if not sockets.is_namespace(name)]:
             mine.remove(name)
             await self._programs.run("ip", "netns", "delete", name)

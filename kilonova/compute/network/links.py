@@ -75,9 +75,9 @@ class LinkChanges:
     old_namespaces: list[str] = field(default_factory=list)
 
 
-def present(shown: Iterable[Shown]) -> dict[str, Present]:
+def present(interfaces: Iterable[Shown]) -> dict[str, Present]:
     links = {}
-    for one in shown:
+    for one in interfaces:
         info = one.get("linkinfo", {})
         data, slave = info.get("info_data", {}), info.get("info_slave_data", {})
         links[one["ifname"]] = Present(
@@ -94,10 +94,10 @@ def present(shown: Iterable[Shown]) -> dict[str, Present]:
     return links
 
 
-def flood_entries(shown: Iterable[Shown]) -> dict[str, set[str]]:
+def flood_entries(forwarding: Iterable[Shown]) -> dict[str, set[str]]:
     """Return, by link, where frames to unknown addresses go, as `bridge -j fdb` shows it."""
     entries: dict[str, set[str]] = {}
-    for one in shown:
+    for one in forwarding:
         if one.get("mac") == EVERYBODY and one.get("dst") and one.get("ifname"):
             entries.setdefault(one["ifname"], set()).add(one["dst"])
     return entries
@@ -186,8 +186,8 @@ def inside(
     return [*lines, *(f"route replace {route}" for route in namespace.routes), *_neighbors(namespace, neighbors)]
 
 
-def _neighbors(namespace: Namespace, shown: Sequence[Shown]) -> list[str]:
-    there = {(one["dev"], one["dst"], one.get("lladdr", "")) for one in shown}
+def _neighbors(namespace: Namespace, neighbors: Sequence[Shown]) -> list[str]:
+    there = {(one["dev"], one["dst"], one.get("lladdr", "")) for one in neighbors}
     wanted = {(link, address) for link, address, _ in namespace.neighbors}
     gone = sorted((link, address) for link, address, _ in there if (link, address) not in wanted)
     lines = [f"neighbor delete {address} dev {link}" for link, address in gone]

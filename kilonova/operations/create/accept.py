@@ -74,12 +74,12 @@ async def create_many(
     now, uuid = engine.world.clock.now(), engine.world.ids.uuid
     ids: list[tuple[str, str]] = []  # of servers and operations; the same ones whenever this is tried again
     together: list[str] = []  # likewise, the id of `place_many`
-    made: list[tuple[str, Accepted]] = []
+    accepted_servers: list[tuple[str, Accepted]] = []
     held = await held_in_placement(engine.world.db.placement, engine.settings.quota, cause.project_id, cause.user_id)
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
-        if made and await rows.fetch(tx, operations, id=made[0][1].operation_id) is not None:
-            return made  # our own COMMIT was unknown (law 12)
+        if accepted_servers and await rows.fetch(tx, operations, id=accepted_servers[0][1].operation_id) is not None:
+            return accepted_servers  # our own COMMIT was unknown (law 12)
         known = await claim_key(tx, Ask(kind="place", server_id="", cause=cause, key=key), now)
         if known is not None:
             return await _made_before(tx, known)
@@ -97,8 +97,8 @@ async def create_many(
         op, operation = fresh(engine, ask, ask.operation_id or "", turn=1), engine.operation(ask.kind)
         op.facts(operation).devices = bool(servers[0].volumes)
         await store_operation(engine, tx, engine.world.db.control, operation, op, ask, now)
-        made[:] = [(one.server_id, Accepted(op.id)) for one in asks]
-        return made
+        accepted_servers[:] = [(one.server_id, Accepted(op.id)) for one in asks]
+        return accepted_servers
 
     accepted = await engine.write(engine.world.db.control, body)
     await engine.wake("control", accepted[0][1].operation_id)

@@ -44,9 +44,9 @@ def devices_of(image: str, old: Sequence[SentDevice], new: Sequence[SentDevice])
         raise Refused(400, "Using different block_device_mapping syntaxes is not allowed in the same request.")
     if new:
         return [completed(dict(device), image) for device in new if not device.get("no_device")]
-    found = [newer(device) for device in old if not device.get("no_device")]
+    devices = [newer(device) for device in old if not device.get("no_device")]
     root: Device = {"source_type": "image", "destination_type": "local", "uuid": image, "boot_index": 0}
-    return found if not image or any(is_root(device) for device in found) else [root, *found]
+    return devices if not image or any(is_root(device) for device in devices) else [root, *devices]
 
 
 def is_root(device: Device) -> bool:
@@ -115,18 +115,18 @@ def wrong_source(why: Refused) -> Refused:
 
 def newer(old: SentDevice) -> Device:
     """Return the device in the newer form. A volume is the root disk only if it has the root disk's name."""
-    kept = {name: value for name, value in old.items() if name in BOTH}
-    if "device_name" in kept:
-        kept["device_name"] = _path(kept["device_name"])
+    common = {name: value for name, value in old.items() if name in BOTH}
+    if "device_name" in common:
+        common["device_name"] = _path(common["device_name"])
     name = old.get("virtual_name", "")
     if re.fullmatch(r"swap|ephemeral[0-9]{1,9}", name):
         swap = {"guest_format": "swap"} if name == "swap" else {}
-        return cast(Device, {**kept, **swap, "source_type": "blank", "destination_type": "local"})
-    for word in ("snapshot", "volume"):
-        if old.get(f"{word}_id"):
-            index = 0 if kept.get("device_name") == ROOT else -1
-            source = {"source_type": word, "uuid": old[f"{word}_id"], "boot_index": index}
-            return cast(Device, {**kept, **source, "destination_type": "volume"})
+        return cast(Device, {**common, **swap, "source_type": "blank", "destination_type": "local"})
+    for source_type in ("snapshot", "volume"):
+        if old.get(f"{source_type}_id"):
+            index = 0 if common.get("device_name") == ROOT else -1
+            source = {"source_type": source_type, "uuid": old[f"{source_type}_id"], "boot_index": index}
+            return cast(Device, {**common, **source, "destination_type": "volume"})
     raise wrong("a device needs a volume_id, a snapshot_id, or a virtual_name (swap or ephemeral0).")
 
 

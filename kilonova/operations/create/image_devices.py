@@ -37,8 +37,8 @@ class ImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def device(self) -> SentDevice:
         named = {"snapshot": self.snapshot_id, "volume": self.volume_id, "image": self.image_id}.get(self.source_type)
         fields = msgspec.to_builtins(self)
-        kept = {name: value for name, value in fields.items() if value is not None and not name.endswith("_id")}
-        return {**kept, **({"uuid": named} if named else {})}
+        set_fields = {name: value for name, value in fields.items() if value is not None and not name.endswith("_id")}
+        return {**set_fields, **({"uuid": named} if named else {})}
 
 
 class OldImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,10 +58,10 @@ def devices_in(properties: Mapping[str, str], image: str) -> list[Device]:
     is_newer = is_true(properties.get(NEWER, ""))
     form: Any = ImageDevice if is_newer else OldImageDevice
     try:
-        found = msgspec.json.decode(properties[MAPPING], type=Annotated[list[form], Meta(max_length=MOST)])
+        devices = msgspec.json.decode(properties[MAPPING], type=Annotated[list[form], Meta(max_length=MOST)])
     except msgspec.MsgspecError as why:
         raise wrong(f"property {MAPPING} of image {image}: {why}") from None
-    present = [one for one in found if not one.no_device]
+    present = [one for one in devices if not one.no_device]
     if is_newer:
         return [completed(one.device(), image) for one in present]
     return [newer({key: value for key, value in msgspec.to_builtins(one).items() if value}) for one in present]
@@ -74,5 +74,5 @@ def merged(own: Sequence[Device], of_image: Sequence[Device]) -> list[Device]:
         own = [device for device in own if not (is_root(device) and device["source_type"] == "image")]
     names = {device["device_name"] for device in own if device.get("device_name")}
     has_root = any(is_root(device) for device in own)
-    kept = [one for one in of_image if one.get("device_name") not in names and not (has_root and is_root(one))]
-    return [*own, *kept]
+    remaining = [one for one in of_image if one.get("device_name") not in names and not (has_root and is_root(one))]
+    return [*own, *remaining]

@@ -237,10 +237,10 @@ async def map_to_cell0(ctx: CreateContext) -> None:
     """Map the server to cell0. If the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes
     it. The whole request is kept with its request spec, the secrets still sealed, for another try."""
     ctx.in_transaction(_take_build_request(ctx, CELL0))
-    kept = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
+    columns = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
 
     async def keep(tx: Tx, now: float) -> None:
-        await rows.change(tx, control.request_specs, kept, server_id=ctx.server_id)
+        await rows.change(tx, control.request_specs, columns, server_id=ctx.server_id)
 
     ctx.in_transaction(keep)
 

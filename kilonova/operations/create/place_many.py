@@ -63,7 +63,7 @@ async def claim_hosts(ctx: ManyContext) -> None:
     members = [
         BatchMember(
             ctx.fence_of(server, FIRST_TURN),
-            tuple(candidate_of(told, ctx.params.flavor) for told in ctx.facts.choices[server]),
+            tuple(candidate_of(choice, ctx.params.flavor) for choice in ctx.facts.choices[server]),
         )
         for server in ctx.facts.choices
     ]

@@ -99,9 +99,9 @@ async def check(requester: Requester, request: ServerRequest, *, dry: bool = Fal
     server_group = await _find_server_group(requester, request)
     details = await _details(requester, request, disks, zone)
     details.disk_tags = disk_tags(devices, flavor)
-    made = _Made(request, flavor, disks, destination, ports, groups, server_group, details)
+    template = _Made(request, flavor, disks, destination, ports, groups, server_group, details)
     return CheckedRequest(
-        servers=NewServers(flavor=flavor, least=request.least, most=most, make=made.servers), details=details
+        servers=NewServers(flavor=flavor, least=request.least, most=most, make=template.servers), details=details
     )
 
 
@@ -220,8 +220,8 @@ async def _details(requester: Requester, request: ServerRequest, disks: Requeste
 
 def _needs_config_drive(requester: Requester, request: ServerRequest, image: Image | None) -> bool:
     """Return whether the request, the operator or the image asks for one."""
-    asked = request.config_drive or requester.settings.default.force_config_drive
-    return asked or (image is not None and is_mandatory(image.properties))
+    is_requested = request.config_drive or requester.settings.default.force_config_drive
+    return is_requested or (image is not None and is_mandatory(image.properties))
 
 
 def plain_address(address: str | None) -> str:

@@ -53,15 +53,15 @@ async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str
     db = engine.world.db
 
     async def buried(tx: Tx) -> tuple[Sequence[Row], dict[str, Row]]:
-        found = await tx.all(_PAGE, marker=marker, limit=limit)
-        faults = await tx.all(_FAULTS, servers=[row["id"] for row in found]) if found else []
-        return found, {row["server_id"]: row for row in faults}
+        records = await tx.all(_PAGE, marker=marker, limit=limit)
+        faults = await tx.all(_FAULTS, servers=[row["id"] for row in records]) if records else []
+        return records, {row["server_id"]: row for row in faults}
 
     servers, faults = await db.cell(CELL0).read(buried)
 
     async def asked(tx: Tx) -> dict[str, Row]:
-        found = await tx.all(_SPECS, servers=[row["id"] for row in servers]) if servers else []
-        return {row["server_id"]: row for row in found}
+        records = await tx.all(_SPECS, servers=[row["id"] for row in servers]) if servers else []
+        return {row["server_id"]: row for row in records}
 
     specs = await db.control.read(asked)
     return [await _look_at(engine, cause, row, faults.get(row["id"]), specs.get(row["id"])) for row in servers]

@@ -47,10 +47,10 @@ async def asked_before(engine: Engine, server_id: str) -> Row:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, control.request_specs, server_id=server_id)
 
-    found = await engine.world.db.control.read(body, few=True)
-    if found is None:
+    row = await engine.world.db.control.read(body, few=True)
+    if row is None:
         raise Refused("invalid_state", f"Instance {server_id} cannot be rebuilt: its request is not recorded")
-    return found
+    return row
 
 
 async def _check_quota(engine: Engine, spec: ServerSpec) -> None:

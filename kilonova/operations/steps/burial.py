@@ -32,7 +32,7 @@ async def close_server(ctx: CreateContext) -> None:
     async def body(tx: Tx) -> bool:
         of = {"server_id": ctx.server_id}
         left = (await rows.fetch_all(tx, table, **of) for table in (cell.copies, cell.debts))
-        return any([bool(found) async for found in left]) or bool(await rows.fetch_all(tx, findings, **of, open=1))
+        return any([bool(remains) async for remains in left]) or bool(await rows.fetch_all(tx, findings, **of, open=1))
 
     ctx.facts.leaves = not await ctx.journal.read(body)
     if ctx.facts.leaves:

@@ -19,21 +19,21 @@ def take_claim(host: HostContext, *, beside: int | None = None) -> HostClaim | N
 async def build_guest(host: HostContext) -> StepResult:
     """Its share of the hardware, a disk from the image, a definition, power."""
     claim = take_claim(host)
-    made = await host.driver.ensure_disk(host.spec, image=host.image)
+    disk = await host.driver.ensure_disk(host.spec, image=host.image)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
     await host.driver.ensure_power(host.server, host.copy, on=True)
-    return StepResult(disk=made, claim=claim)
+    return StepResult(disk=disk, claim=claim)
 
 
 async def rebuild_guest(host: HostContext) -> StepResult:
     """Make the guest after its source died: take its disk over if this host can see it, else make a new one."""
     claim = take_claim(host)
     await _check_storage(host)
-    made = await host.driver.ensure_disk(host.spec, adopt=host.facts.source_copy, image=host.image)
+    disk = await host.driver.ensure_disk(host.spec, adopt=host.facts.source_copy, image=host.image)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
     if host.facts.ends != STOPPED:
         await host.driver.ensure_power(host.server, host.copy, on=True)
-    return StepResult(disk=made, claim=claim)
+    return StepResult(disk=disk, claim=claim)
 
 
 async def _check_storage(host: HostContext) -> None:

@@ -59,8 +59,8 @@ def open_again(ctx: HostsContext, names: Iterable[str]) -> None:
 
 async def note_drained(tx: Tx, facts: HostsFacts, names: Sequence[str]) -> None:
     """Note which hosts were drained before, in the transaction that accepts the operation."""
-    found = [await rows.fetch(tx, cell.hosts, name=name, draining=1) for name in names]
-    facts.drained_before = [row["name"] for row in found if row is not None]
+    hosts = [await rows.fetch(tx, cell.hosts, name=name, draining=1) for name in names]
+    facts.drained_before = [row["name"] for row in hosts if row is not None]
 
 
 async def records_of(ctx: HostsContext) -> list[Row]:

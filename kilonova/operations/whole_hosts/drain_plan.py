@@ -107,10 +107,10 @@ async def arriving(ground: Ground, names: Sequence[str]) -> list[str]:
     ids = sorted(held)
 
     async def body(tx: Tx) -> tuple[dict[str, Row], set[str]]:
-        found: dict[str, Row] = {}
+        servers_by_id: dict[str, Row] = {}
         for first in range(0, len(ids), CHUNK):
-            found |= {row["id"]: row for row in await tx.all(_ELSEWHERE, ids=ids[first : first + CHUNK])}
-        return found, {row["id"] for row in await tx.all(_OPEN, hosts=[*names])}
+            servers_by_id |= {row["id"]: row for row in await tx.all(_ELSEWHERE, ids=ids[first : first + CHUNK])}
+        return servers_by_id, {row["id"] for row in await tx.all(_OPEN, hosts=[*names])}
 
     known, moves = await ground.journal.read(body)
     return [one for one in ids if one not in moves and _arrives(known.get(one), names)]

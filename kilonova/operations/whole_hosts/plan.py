@@ -211,10 +211,10 @@ def _may_answer(why: Refused, host: HostState | None) -> bool:
 async def _servers(tx: Tx, names: Sequence[str], only: Sequence[str] | None) -> list[Server]:
     if only is None:
         return [Server.from_row(row) for row in await tx.all(_SERVERS_THERE, hosts=[*names])]
-    found: list[Server] = []
+    subset: list[Server] = []
     for first in range(0, len(only), CHUNK):
-        found += [Server.from_row(row) for row in await tx.all(_SERVERS_NAMED, ids=[*only[first : first + CHUNK]])]
-    return found
+        subset += [Server.from_row(row) for row in await tx.all(_SERVERS_NAMED, ids=[*only[first : first + CHUNK]])]
+    return subset
 
 
 async def _live(tx: Tx, there: Sequence[Server]) -> dict[str, Row]:

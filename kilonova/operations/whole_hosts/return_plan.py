@@ -76,18 +76,18 @@ async def _leavers(ground: Ground, names: Sequence[str]) -> tuple[dict[str, str]
     async def body(tx: Tx) -> tuple[list[Row], list[Row], dict[str, Row]]:
         left = list(await tx.all(_LEFT, hosts=[*names], left=[*LEFT]))
         ids = sorted({row["server_id"] for row in left})
-        moves, found = list[Row](), dict[str, Row]()
+        moves, servers_by_id = list[Row](), dict[str, Row]()
         for first in range(0, len(ids), CHUNK):
             moves += await tx.all(_MOVES, ids=ids[first : first + CHUNK], left=[*LEFT])
-            found |= {row["id"]: row for row in await tx.all(_SERVERS, ids=ids[first : first + CHUNK])}
-        return left, moves, found
+            servers_by_id |= {row["id"]: row for row in await tx.all(_SERVERS, ids=ids[first : first + CHUNK])}
+        return left, moves, servers_by_id
 
-    left, moves, found = await ground.journal.read(body)
+    left, moves, servers_by_id = await ground.journal.read(body)
     last = {row["server_id"]: row for row in moves}
     homes: dict[str, str] = {}
     others: dict[str, str] = {}
     for server in sorted({row["server_id"] for row in left}):
-        move, row = last[server], found.get(server)
+        move, row = last[server], servers_by_id.get(server)
         if row is not None and not row["hidden"] and row["host"] in names and row["host"] != move["source_host"]:
             continue  # it has come back since, or went from one of these hosts to another
         if move["parent_kind"] == KIND:

@@ -206,7 +206,7 @@ async def _account(
     counts = Counter(COUNTED.get(doing.get(server, ""), "moved") for server in done)
     account = {
         "moved": counts["moved"],
-        **{word: counts[word] for word in COUNTED.values() if counts[word]},
+        **{outcome: counts[outcome] for outcome in COUNTED.values() if counts[outcome]},
         "failed": failed,
         "impossible": impossible,
         "refused": {**plan.refused, **refused},
@@ -220,12 +220,12 @@ async def _account(
 
 def account_sentence(account: JsonObject) -> str:
     parts = [f"{account['moved']} moved"]
-    parts += [f"{account[word]} {word}" for word in COUNTED.values() if account.get(word)]
-    for word in ("failed", "impossible", "refused", "spared", "not_begun"):
-        servers = as_object(account[word])
+    parts += [f"{account[outcome]} {outcome}" for outcome in COUNTED.values() if account.get(outcome)]
+    for outcome in ("failed", "impossible", "refused", "spared", "not_begun"):
+        servers = as_object(account[outcome])
         why = as_text(next(iter(servers.values()), "")).rstrip(".")
-        if servers or word in ("failed", "impossible"):
-            parts.append(f"{len(servers)} {word.replace('_', ' ')}" + (f": {why}" if why else ""))
+        if servers or outcome in ("failed", "impossible"):
+            parts.append(f"{len(servers)} {outcome.replace('_', ' ')}" + (f": {why}" if why else ""))
     return "; ".join(parts)
 
 

@@ -45,15 +45,15 @@ def count_points(scenario: Scenario, databases: Fresh | None = None, *, everyone
         cloud = _prepared(scenario)
         first = cloud.loop.points
         scenario.act(cloud)
-        found = _until_ended(cloud) - first
+        points = _until_ended(cloud) - first
     else:
         moments = Moments(everyone=everyone)
         cloud = _prepared(scenario, moments, databases)
         cloud.loop.crash_when(moments.at(0), _nobody)
         scenario.act(cloud)
-        found = _until_ended(cloud, moments)
+        points = _until_ended(cloud, moments)
     cloud.close()
-    return found
+    return points
 
 
 def play(scenario: Scenario) -> Records:

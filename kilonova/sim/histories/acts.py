@@ -210,17 +210,17 @@ def _with_wishes(source: random.Random, act: Act) -> Act:
     """What new servers want, and which volume is meant, should it come to that."""
     if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush", "refusal"):
         return act
-    wishes: Wishes = {
+    requested: Wishes = {
         "ports": source.choice(PORTS),
         "given": source.random() < 0.2,
         "volumes": source.choice(VOLUMES),
         "group": source.choice(POLICIES) if source.random() < 0.4 else "",
     }
     if act.do in ("attach_volume", "detach_volume", "refusal"):
-        wishes = {"volumes": (source.choice(("1", "2", "2!", "3", "shared")),)}
+        requested = {"volumes": (source.choice(("1", "2", "2!", "3", "shared")),)}
     elif act.do == "create_many":
-        wishes["number"] = source.choice((2, 2, 3))
-    return msgspec.structs.replace(act, **wishes)
+        requested["number"] = source.choice((2, 2, 3))
+    return msgspec.structs.replace(act, **requested)
 
 
 def _act(
@@ -238,13 +238,13 @@ def _act(
     do = source.choices(list(nemeses), list(nemeses.values()))[0]
     if do == "ambush":
         kinds = source.choices(list(KINDS), list(KINDS.values()))[0], source.choice(("delete", *KINDS))
-        word, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
+        scenario, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
         number, seconds = source.randint(1, 12), source.choice(STALLS)
-        return Act(after=after, do=do, server=server, word=word, number=number, seconds=seconds)
+        return Act(after=after, do=do, server=server, word=scenario, number=number, seconds=seconds)
     if do == "refusal":
-        word = f"{source.choice(REFUSED)} {source.choice(('*', 'ensure_power', 'ensure_power', 'ensure_defined'))}"
+        scenario = f"{source.choice(REFUSED)} {source.choice(('*', 'ensure_power', 'ensure_power', 'ensure_defined'))}"
         seconds = source.choice((2.0, 10.0, 40.0, 90.0))
-        return Act(after=after, do=do, server=source.randrange(servers), word=word, seconds=seconds)
+        return Act(after=after, do=do, server=source.randrange(servers), word=scenario, seconds=seconds)
     return Act(after=after, do=do, **_strike(source, do, roles, cells))
 
 
@@ -268,8 +268,8 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> Act
         seconds = source.choice(STALLS) if do == "stall" else 0.0
         return {"who": source.choice(roles), "number": source.randint(1, 60), "seconds": seconds}
     if do == "drain":
-        word, seconds = source.choice(DRAINS), source.choice(DRAINED_FOR)
-        return {"who": source.choice(hosts), "number": source.randint(0, 1), "word": word, "seconds": seconds}
+        mode, seconds = source.choice(DRAINS), source.choice(DRAINED_FOR)
+        return {"who": source.choice(hosts), "number": source.randint(0, 1), "word": mode, "seconds": seconds}
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
         return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}"}
@@ -278,12 +278,12 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> Act
         seconds = source.choice(BROKEN_FOR)
         return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}", "seconds": seconds}
     if do == "disaster":
-        word = source.choice(("power", "power", "link", "declare", "whole"))
-        return {"who": source.choice(hosts), "word": word, "number": source.randint(0, 2)}
+        mode = source.choice(("power", "power", "link", "declare", "whole"))
+        return {"who": source.choice(hosts), "word": mode, "number": source.randint(0, 2)}
     if do == "gone":
-        word = f"{source.choice(DEATHS)} {source.choice(RETURNS)}"
+        mode = f"{source.choice(DEATHS)} {source.choice(RETURNS)}"
         seconds, number = source.choice(MOVED_BEFORE), source.randint(0, 2)
-        return {"who": source.choice(hosts), "word": word, "number": number, "seconds": seconds}
+        return {"who": source.choice(hosts), "word": mode, "number": number, "seconds": seconds}
     cell_names = [f"cell{n + 1}" for n in range(cells)]
     if do == "outage":
         database, how = source.choice(("cell0", *cell_names)), source.choice((REFUSES, HANGS))

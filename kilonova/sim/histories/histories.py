@@ -120,11 +120,11 @@ def _play(cloud: SimCloud, history: History) -> HistoryResult:
     if records.unsettled():
         seen += [f"before findings are settled: {what}" for what in violations(records, cloud, at_rest=True)]
         records = come_to_rest_settled(cloud)
-    found = [*seen, *violations(records, cloud, at_rest=True), *overbooked(records), *player.lost(records)]
-    found += [*refused_blindly(records), *images.done_without_image(records)]
-    found += [*player.done_twice(), *player.wrong, *audited(cloud)]
-    found += promises.at_rest(records) if promises is not None else []
-    return HistoryResult(history, found, digest(records), len(records.table("operations")), records)
+    problems = [*seen, *violations(records, cloud, at_rest=True), *overbooked(records), *player.lost(records)]
+    problems += [*refused_blindly(records), *images.done_without_image(records)]
+    problems += [*player.done_twice(), *player.wrong, *audited(cloud)]
+    problems += promises.at_rest(records) if promises is not None else []
+    return HistoryResult(history, problems, digest(records), len(records.table("operations")), records)
 
 
 def _promises(cloud: SimCloud) -> WatchPromises | None:

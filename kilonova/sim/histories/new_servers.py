@@ -53,24 +53,24 @@ def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[WantedVolume]:
     """See acts.VOLUMES."""
     if not cloud.stock.volumes:
         return []
-    words = [word for word in act.volumes if alone or not volume_named(cloud, word)]
-    return [_wanted(cloud, word, device=f"/dev/vd{'abcdef'[n + 1]}") for n, word in enumerate(words)]
+    words = [label for label in act.volumes if alone or not volume_named(cloud, label)]
+    return [_wanted(cloud, label, device=f"/dev/vd{'abcdef'[n + 1]}") for n, label in enumerate(words)]
 
 
-def _wanted(cloud: SimCloud, word: str, device: str) -> WantedVolume:
-    goes = word.endswith("!")
-    if there := volume_named(cloud, word):
+def _wanted(cloud: SimCloud, label: str, device: str) -> WantedVolume:
+    goes = label.endswith("!")
+    if there := volume_named(cloud, label):
         return WantedVolume(volume_id=there, device=device, delete_on_termination=goes)
-    if word.startswith("boot"):
+    if label.startswith("boot"):
         return WantedVolume(
             snapshot_id=cloud.stock.snapshot, is_root=True, device="/dev/vda", delete_on_termination=goes
         )
     return WantedVolume(size=1, device=device, delete_on_termination=goes)
 
 
-def volume_named(cloud: SimCloud, word: str) -> str:
+def volume_named(cloud: SimCloud, label: str) -> str:
     """One of those that lie there, or none."""
-    name = word.rstrip("!")
+    name = label.rstrip("!")
     if name == "shared":
         return cloud.stock.shared
     return cloud.stock.volumes[int(name) - 1] if name.isdigit() else ""

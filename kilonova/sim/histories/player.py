@@ -128,14 +128,14 @@ class HistoryPlayer:
             return {"flavor": msgspec.to_builtins(other_flavor(act.server + len(self.newest)))}
         if act.do not in ("attach_volume", "detach_volume"):
             return {}
-        word = (act.volumes or ("1",))[0]
-        volume = volume_named(self.cloud, word) if self.cloud.stock.volumes else ""
+        label = (act.volumes or ("1",))[0]
+        volume = volume_named(self.cloud, label) if self.cloud.stock.volumes else ""
         if not volume:
             return None
         if act.do == "detach_volume":
             return {"volume_id": volume}
-        record = f"bdm-{act.server}-{word}-{len(self.newest)}"
-        return {"id": record, "volume_id": volume, "delete_on_termination": word.endswith("!")}
+        record = f"bdm-{act.server}-{label}-{len(self.newest)}"
+        return {"id": record, "volume_id": volume, "delete_on_termination": label.endswith("!")}
 
     def _send(self, act: Act, send: Callable[[IdempotencyKey | None], None]) -> None:
         """Once, or again with the same key by a client that is not sure; the last time the body differs (law 10)."""
@@ -166,7 +166,7 @@ class HistoryPlayer:
         def send(key: IdempotencyKey | None) -> None:
             self.ask(
                 lambda engine: create_many(engine, wanted, cause, key),
-                lambda made: self._acknowledge(slots, key, made),
+                lambda accepted_servers: self._acknowledge(slots, key, accepted_servers),
             )
 
         self._send(act, send)
@@ -177,9 +177,9 @@ class HistoryPlayer:
         return slot not in self.ids or self.ids[slot] in self.deleted
 
     def _acknowledge(
-        self, slots: Sequence[int], key: IdempotencyKey | None, made: Sequence[tuple[str, Accepted]]
+        self, slots: Sequence[int], key: IdempotencyKey | None, accepted_servers: Sequence[tuple[str, Accepted]]
     ) -> None:
-        for slot, (server, accepted) in zip(slots, made, strict=True):
+        for slot, (server, accepted) in zip(slots, accepted_servers, strict=True):
             self.acknowledged.add(server)
             self.ids[slot] = server
             self._answered(slot, key, accepted)
@@ -204,11 +204,13 @@ class HistoryPlayer:
 
         self.ask(everywhere)
 
-    def ask(self, work: Callable[[Engine], Awaitable[Any]], told: Callable[[Any], None] = lambda answer: None) -> None:
+    def ask(
+        self, work: Callable[[Engine], Awaitable[Any]], callback: Callable[[Any], None] = lambda answer: None
+    ) -> None:
         def done(answer: Any) -> None:
             error = answer.exception()
             if error is None:
-                told(answer.result())
+                callback(answer.result())
             elif not isinstance(error, (Refused, CommitFailed, CommitUnknown)):
                 self.wrong.append(f"a request was answered with {type(error).__name__}: {error}")
 

@@ -63,12 +63,12 @@ def _play(cloud: SimCloud, history: History) -> HistoryResult:
         player.perform(act)
     cloud.loop.run_for(max(source.choice((0.5, 10.0, 200.0)), player.trouble.watch_until - cloud.loop.time()))
     player.stop()
-    found, files = _restore(cloud, backup, chosen), {*cloud.files.sizes}
+    problems, files = _restore(cloud, backup, chosen), {*cloud.files.sizes}
     records = _settle(cloud)
-    found += [f"{one} is gone" for one in sorted(files - {*cloud.files.sizes, *cloud.files.lost})]
-    found += [*invariants.after_restore(records, cloud), *player.wrong]
+    problems += [f"{one} is gone" for one in sorted(files - {*cloud.files.sizes, *cloud.files.lost})]
+    problems += [*invariants.after_restore(records, cloud), *player.wrong]
     count = len(records.table("operations"))
-    return HistoryResult(history, [f"{'+'.join(chosen)}: {what}" for what in found], digest(records), count, records)
+    return HistoryResult(history, [f"{'+'.join(chosen)}: {what}" for what in problems], digest(records), count, records)
 
 
 def _choose(source: random.Random, databases: list[str]) -> list[str]:
@@ -94,20 +94,20 @@ def _restore(cloud: SimCloud, backup: Path, chosen: list[str]) -> list[str]:
     disks, running, before = _disks(cloud), _running(cloud), digest(read_records(cloud))
     cloud.start_all()
     cloud.loop.run_for(HALTED_SECONDS)
-    found = [] if _is_halted(cloud) else ["the restore was not noticed"]
+    problems = [] if _is_halted(cloud) else ["the restore was not noticed"]
     if digest(read_records(cloud)) != before:
-        found.append("operations went on before the word")
+        problems.append("operations went on before the word")
     if (_disks(cloud), _running(cloud)) != (disks, running):
-        found.append("guests were changed before the word")
+        problems.append("guests were changed before the word")
     cloud.alone(begin_era, "a new era", faulty=False)
     come_to_rest(cloud)
     cloud.loop.run_for(ROUNDS_SECONDS)
-    found += [f"{one} is gone" for one in sorted(disks - _disks(cloud))]
-    found += [f"{one} is gone" for one in sorted(files - {*cloud.files.sizes, *cloud.files.lost})]
+    problems += [f"{one} is gone" for one in sorted(disks - _disks(cloud))]
+    problems += [f"{one} is gone" for one in sorted(files - {*cloud.files.sizes, *cloud.files.lost})]
     for server, count in _running(cloud).items():
         if count > max(1, running.get(server, 0)):
-            found.append(f"server {server} runs {count} times, {running.get(server, 0)} times before")
-    return found
+            problems.append(f"server {server} runs {count} times, {running.get(server, 0)} times before")
+    return problems
 
 
 def _is_older(cloud: SimCloud, backup: Path, chosen: list[str]) -> bool:

@@ -47,7 +47,7 @@ def at_any_time(placement: Path) -> Iterator[str]:
 def at_rest(records: Records) -> Iterator[str]:
     accepts = {row["uuid"]: bool(row["accepting"]) for row in records.table("resource_providers")}
     for host in records.table("hosts"):
-        why = [word for word in CLOSED_BY if host[word]]
+        why = [column for column in CLOSED_BY if host[column]]
         if why and accepts.get(host["provider_id"]):
             yield f"{host['name']} accepts claims, though it is {' and '.join(why)}"
         if not why and not accepts.get(host["provider_id"]):

@@ -37,28 +37,28 @@ def at_rest(records: Records, cloud: SimCloud) -> Iterator[str]:
         if row["ended_at"] is None:
             quarantined.setdefault(row["host"], set()).add((row["server_id"], row["copy"]))
     for host in cloud.hardware.hosts():
-        kept, defined = _kept(cloud, host), _defined(cloud, host)
+        claims, defined = _kept(cloud, host), _defined(cloud, host)
         copies = {(c["server_id"], c["copy"]): c for c in records.table("copies") if c["host"] == host}
         expected = {
             (server, copy)
             for server, copy in copies
             if server in own and _wishes(left.get((server, host, copy), own[server]))
         }
-        expected |= kept.keys() & quarantined.get(host, set())
-        for server, copy in sorted(kept.keys() ^ expected):
-            where = "the host holds hardware for" if (server, copy) in kept else "the host holds nothing for"
+        expected |= claims.keys() & quarantined.get(host, set())
+        for server, copy in sorted(claims.keys() ^ expected):
+            where = "the host holds hardware for" if (server, copy) in claims else "the host holds nothing for"
             yield f"{host}: {where} copy {copy} of {server}"
-        for key in sorted(kept.keys() & expected & copies.keys()):
-            if claim_from(copies[key]["claim"]) != kept[key]:
-                yield f"{host}: copy {key[1]} of {key[0]} holds {kept[key]}, recorded is {copies[key]['claim']}"
+        for key in sorted(claims.keys() & expected & copies.keys()):
+            if claim_from(copies[key]["claim"]) != claims[key]:
+                yield f"{host}: copy {key[1]} of {key[0]} holds {claims[key]}, recorded is {copies[key]['claim']}"
         for key in sorted(defined):
-            if defined[key] != kept.get(key):
-                yield f"{host}: copy {key[1]} of {key[0]} is defined with {defined[key]}, kept is {kept.get(key)}"
+            if defined[key] != claims.get(key):
+                yield f"{host}: copy {key[1]} of {key[0]} is defined with {defined[key]}, kept is {claims.get(key)}"
 
 
 def _wishes(flavor: str) -> bool:
-    wish = flavor_from(flavor).wish
-    return wish is not None and wish.needs_claim
+    request = flavor_from(flavor).wish
+    return request is not None and request.needs_claim
 
 
 def _hardware(cloud: SimCloud, host: str) -> HostHardware:

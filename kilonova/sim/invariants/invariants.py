@@ -22,19 +22,19 @@ def check(cloud: SimCloud, *, at_rest: bool = True) -> list[str]:
 
 
 def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]:
-    found = [*_task_states(records), *_books(records), *_one_runs(records, cloud), *_disks(records, cloud)]
-    found += [*ports.at_any_time(records), *groups.at_any_time(records), *hardware_claims.at_any_time(cloud)]
-    found += [*volumes.at_any_time(records), *closed_hosts.at_any_time(cloud.directory / "placement.db")]
+    sentences = [*_task_states(records), *_books(records), *_one_runs(records, cloud), *_disks(records, cloud)]
+    sentences += [*ports.at_any_time(records), *groups.at_any_time(records), *hardware_claims.at_any_time(cloud)]
+    sentences += [*volumes.at_any_time(records), *closed_hosts.at_any_time(cloud.directory / "placement.db")]
     if at_rest:
-        found += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
-        found += [*_mappings(records), *quotas.at_rest(records), *ports.at_rest(records), *volumes.at_rest(records)]
-        found += [
+        sentences += [*_all_ended(records), *_runs_where_allowed(records, cloud), *_nothing_left(records, cloud)]
+        sentences += [*_mappings(records), *quotas.at_rest(records), *ports.at_rest(records), *volumes.at_rest(records)]
+        sentences += [
             *images.at_rest(records),
             *groups.at_rest(records),
             *hardware_claims.at_rest(records, cloud),
             *closed_hosts.at_rest(records),
         ]
-    return found
+    return sentences
 
 
 def under_way(records: Records, cloud: SimCloud) -> list[str]:
@@ -78,15 +78,15 @@ def overbooked(records: Records) -> list[str]:
 def refused_blindly(records: Records) -> list[str]:
     """A create was refused although not every host had said no (law 18). Where hosts were declared gone, the number of
     hosts at that time is not known."""
-    hosts, found = None if records.table("gone_hosts") else len(records.table("hosts")), []
+    hosts, sentences = None if records.table("gone_hosts") else len(records.table("hosts")), []
     for step in records.table("steps"):
         problem = from_json(step["error"]) or {}
         if step["database"] == "control" and problem.get("code") == "no_valid_host" and problem.get("details"):
             decision = problem["details"]["decision"]
             if decision["unknown"] or decision["considered"] != (hosts or decision["considered"]):
                 unknown = f"{decision['unknown']} of {decision['considered']} hosts unknown, {hosts} are there"
-                found.append(f"server {step['server_id']} was refused with {unknown}")
-    return found
+                sentences.append(f"server {step['server_id']} was refused with {unknown}")
+    return sentences
 
 
 def _live(records: Records) -> dict[tuple[str, str], Row]:
@@ -142,7 +142,7 @@ def _one_runs(records: Records, cloud: SimCloud) -> Iterator[str]:
     """At most one host runs a guest, and it holds permission; only a host that is away may not know yet."""
     quarantined = _quarantined(records)
     for server in records.table("servers"):
-        running = [place for place in cloud.hardware.running(server["id"]) if cloud.hardware.is_linked(place[0])]
+        running = [guest for guest in cloud.hardware.running(server["id"]) if cloud.hardware.is_linked(guest[0])]
         running = [(host, copy) for host, copy in running if (host, server["id"], copy) not in quarantined]
         known = {h["name"] for h in records.table("hosts") if not h["returning"] and not h["forced_down"]}
         owes = {(d["host"], d["copy"]) for d in records.table("debts") if d["server_id"] == server["id"]}
@@ -167,7 +167,7 @@ def _disks(records: Records, cloud: SimCloud) -> Iterator[str]:
     for server in records.table("servers"):
         if server["deleted"] or server["launched_at"] is None or server["id"] in going:
             continue
-        if not any(found.whole for found in cloud.hardware.survey(server["id"])):
+        if not any(copy.whole for copy in cloud.hardware.survey(server["id"])):
             yield f"server {server['id']} ({server['vm_state']}): no complete copy of its disk exists"
 
 
@@ -210,7 +210,7 @@ def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
         power = POWER_RUNNING if runner in running else POWER_SHUTDOWN
         if server["vm_state"] in HAS_A_GUEST and server["power_state"] != power and server["id"] not in left:
             yield f"server {server['id']} is shown with power_state {server['power_state']}, it is {power}"
-        if any(place != runner for place in running):
+        if any(guest != runner for guest in running):
             yield f"server {server['id']} runs on {running}, only {runner} may run it"
 
 
@@ -245,9 +245,9 @@ def _needless(records: Records) -> Iterator[str]:
         needed = {(m["source_host"], m["source_copy"]) for m in open_moves if m["server_id"] == server["id"]}
         if server["host"] and not server["deleted"]:
             needed.add((server["host"], server["copy"]))
-        kept = {(c["host"], c["copy"]) for c in records.table("copies") if c["server_id"] == server["id"]}
-        if kept != needed:
-            yield f"server {server['id']} ({server['vm_state']}) has the copies {sorted(kept)}, needs {sorted(needed)}"
+        held = {(c["host"], c["copy"]) for c in records.table("copies") if c["server_id"] == server["id"]}
+        if held != needed:
+            yield f"server {server['id']} ({server['vm_state']}) has the copies {sorted(held)}, needs {sorted(needed)}"
 
 
 def _mappings(records: Records) -> Iterator[str]:

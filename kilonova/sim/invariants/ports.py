@@ -43,10 +43,10 @@ def _free(port: Row) -> Iterator[str]:
         yield f"port {_name(port)} is of nobody, but bound to {port['host'] or 'no host'}, slot {port['slot']}"
 
 
-def _of_server(records: Records, server: Row, asked: list[Any]) -> Iterator[str]:
+def _of_server(records: Records, server: Row, requested: list[Any]) -> Iterator[str]:
     """All that it asked for, or none when it has no host; bound there; and its record says so."""
     vifs = records.vifs.get(server["id"], [])
-    wanted = len(asked) if server["host"] else 0
+    wanted = len(requested) if server["host"] else 0
     if len(vifs) != wanted:
         yield f"server {server['id']} ({server['vm_state']}) has {len(vifs)} ports, should have {wanted}"
     for vif in vifs:

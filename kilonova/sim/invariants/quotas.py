@@ -50,12 +50,12 @@ def _of_servers(records: Records) -> Iterator[str]:
             owner = (mapping["project_id"], mapping["user_id"])
             amounts = {"instances": 1, "cores": mapping["vcpus"], "ram": mapping["memory_mb"]}
             counted.update({(*owner, resource): amount for resource, amount in amounts.items()})
-    kept = {
+    recorded = {
         (row["project_id"], row["user_id"], resource): row[resource]
         for row in records.table("quota_usages")
         for resource in RESOURCES
     }
-    yield from _differences(kept, counted)
+    yield from _differences(recorded, counted)
 
 
 def _of_volumes(records: Records) -> Iterator[str]:
@@ -66,13 +66,15 @@ def _of_volumes(records: Records) -> Iterator[str]:
             for of_type in ("", row["type_id"]):
                 counted[row["project_id"], of_type, resource] += 1
                 counted[row["project_id"], of_type, GIGABYTES] += row["size"]
-    kept = {(row["project_id"], row["type_id"], row["resource"]): row["used"] for row in records.table("volume_usage")}
-    yield from _differences(kept, counted)
+    recorded = {
+        (row["project_id"], row["type_id"], row["resource"]): row["used"] for row in records.table("volume_usage")
+    }
+    yield from _differences(recorded, counted)
 
 
-def _differences(kept: dict[Any, int], counted: Counter[Any]) -> Iterator[str]:
-    for key in sorted({*counted, *kept}):
-        if counted[key] != kept.get(key, 0):
+def _differences(recorded: dict[Any, int], counted: Counter[Any]) -> Iterator[str]:
+    for key in sorted({*counted, *recorded}):
+        if counted[key] != recorded.get(key, 0):
             project, whose, resource = key
             of = f"{resource} of {whose or 'all'} in project {project}"
-            yield f"{of}: {kept.get(key, 0)} kept, {counted[key]} counted"
+            yield f"{of}: {recorded.get(key, 0)} kept, {counted[key]} counted"

@@ -61,22 +61,22 @@ def at_rest(records: Records) -> Iterator[str]:
         if recorded != true and server["id"] not in left:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
     held = {one["volume_id"] for one in records.table("volume_attachments")}
-    asked = {op["server_id"]: from_json(op["params"]) for op in records.table("operations") if op["kind"] == "place"}
+    requests = {op["server_id"]: from_json(op["params"]) for op in records.table("operations") if op["kind"] == "place"}
     snapshotted = {one["volume_id"] for one in records.table("volume_snapshots")}  # the service refuses to delete those
     for volume in records.table("volumes"):
         name = volume["name"] or volume["id"]
         if volume["id"] not in held and volume["status"] not in ("available", "deleting"):
             yield f"volume {name} is {volume['status']}, and no server has it"
         stays = volume["status"] == "deleting" or volume["id"] in snapshotted
-        if volume["made_for"] not in servers and not stays and _goes(volume, asked):
+        if volume["made_for"] not in servers and not stays and _goes(volume, requests):
             yield f"volume {name} was to go with {volume['made_for']}, which is gone"
 
 
-def _goes(volume: Row, asked: Mapping[str, JsonObject]) -> bool:
+def _goes(volume: Row, requests: Mapping[str, JsonObject]) -> bool:
     """With the server that it was made for, as its create said."""
-    wanted = as_list(asked.get(volume["made_for"], {}).get("volumes"))
-    told = as_object(wanted[volume["made_slot"]]) if wanted else {}
-    return bool(volume["goes_with_server"] or told.get("delete_on_termination"))
+    wanted = as_list(requests.get(volume["made_for"], {}).get("volumes"))
+    request = as_object(wanted[volume["made_slot"]]) if wanted else {}
+    return bool(volume["goes_with_server"] or request.get("delete_on_termination"))
 
 
 def _whole(one: Row, server: Row) -> Iterator[str]:

@@ -69,12 +69,12 @@ class WatchPromises:
     def _disarmed(self, attempt: FenceAttempt) -> Iterator[str]:
         """What had begun before ends."""
         rules = self.command.shape
-        for word in self._read("control", _DISARMED, self.cloud.clock.now()):
+        for disarming in self._read("control", _DISARMED, self.cloud.clock.now()):
             for row in self._read("control", _RECORD, attempt.host):
                 taken = (row["taken_until"] or 0.0) - rules.fence_timeout - TAKEN_FOR
                 begun = row["created_at"] if row["state"] == "fencing" else taken
-                if begun > word["said_at"] + SLACK:
-                    yield f"{begun - word['said_at']:.0f} s after the watch was disarmed"
+                if begun > disarming["said_at"] + SLACK:
+                    yield f"{begun - disarming['said_at']:.0f} s after the watch was disarmed"
 
     def _storms(self) -> Iterator[str]:
         worked = [one for one in self.command.attempts if one.worked and one.ended is not None]
@@ -101,9 +101,9 @@ class WatchPromises:
                         yield f"at {self.cloud.loop.time():.0f} s: server {server} runs on {sorted(hosts)}"
 
     def _evacuated_while_disarmed(self) -> Iterator[str]:
-        for word in self._read("control", _DISARMED, self.cloud.clock.now()):
+        for disarming in self._read("control", _DISARMED, self.cloud.clock.now()):
             for row in self._in_cells(_EVACUATIONS):
-                late = row["created_at"] - word["said_at"]
+                late = row["created_at"] - disarming["said_at"]
                 if _is_automatic(row) and late > TAKEN_FOR + SLACK:
                     yield f"operation {row['id']} began {late:.0f} s after the watch was disarmed"
 

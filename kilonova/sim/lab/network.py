@@ -20,9 +20,9 @@ class Laid(msgspec.Struct, frozen=True):
     network: str
     ports: list[str]
 
-    def wanted(self, made: int, given: Sequence[str] = ()) -> list[WantedPort]:
+    def wanted(self, count: int, given: Sequence[str] = ()) -> list[WantedPort]:
         """Return what a new server asks for: a number of its own ports, and those that it is given."""
-        return [WantedPort(network_id=self.network)] * made + [WantedPort(port_id=port) for port in given]
+        return [WantedPort(network_id=self.network)] * count + [WantedPort(port_id=port) for port in given]
 
 
 async def lay(networks: Networks, addresses: int, ports: int) -> Laid:
@@ -33,5 +33,5 @@ async def lay(networks: Networks, addresses: int, ports: int) -> Laid:
     subnet = {**owned, "network_id": network, "name": "subnet", "cidr": "10.0.0.0/24", "allocation_pools": [pool]}
     await networks.subnets.create(None, [subnet])
     named = [{**owned, "network_id": network, "name": f"port{number + 1}"} for number in range(ports)]
-    made = await networks.ports.create(None, named) if named else []
-    return Laid(network, [id_of(port) for port in made])
+    created_ports = await networks.ports.create(None, named) if named else []
+    return Laid(network, [id_of(port) for port in created_ports])

@@ -83,5 +83,5 @@ def audited(cloud: SimCloud) -> list[str]:
         return [cloud.hardware.report(at, guest) for guest in at.guests.values()]
 
     report = cloud.alone(lambda stores: audit(stores, cloud.clock, mend=False, ask=ask), "an audit", faulty=False)
-    found = [*report.findings, *report.unbalanced, *report.miscounted, *report.differences]
-    return [f"the audit finds {getattr(one, 'sentence', one)}" for one in found] + report.hardware
+    problems = [*report.findings, *report.unbalanced, *report.miscounted, *report.differences]
+    return [f"the audit finds {getattr(one, 'sentence', one)}" for one in problems] + report.hardware

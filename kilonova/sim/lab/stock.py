@@ -37,11 +37,11 @@ async def lay_volumes(volumes: Volumes, files: NoBytes, count: int) -> Stock:
     worker = volumes.worker(files, None)
     await worker.settle()  # it says that it is there
     named = [NewVolume(size=1, name=f"volume{number}") for number in range(1, count + 1)]
-    made = [(await volumes.volumes.create(OWNER, new)).id for new in named]
+    volume_ids = [(await volumes.volumes.create(OWNER, new)).id for new in named]
     await worker.settle()
     if count:
         await volumes.context.control.write(_put_images)
-    return Stock(made)
+    return Stock(volume_ids)
 
 
 async def lay_rare_volumes(volumes: Volumes, files: NoBytes, stock: Stock) -> Stock:

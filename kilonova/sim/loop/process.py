@@ -57,7 +57,7 @@ class Process:
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold the task: a collected task closes its coroutine, which would run its `finally` blocks."""
         if len(self._tasks) >= self._keep_limit:
-            self._tasks = [kept for kept in self._tasks if not kept.done()]
+            self._tasks = [held_task for held_task in self._tasks if not held_task.done()]
             self._keep_limit = 2 * len(self._tasks) + 64
         self._tasks.append(task)
 

@@ -29,20 +29,20 @@ class StoryContents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def details(self, seal: Seal) -> JsonObject:
         """As the API keeps them with the server; what is not named stays as it is."""
-        told: dict[str, Json] = {
+        details: dict[str, Json] = {
             "hostname": self.hostname,
             "metadata": self.metadata,
             "config_drive": self.config_drive,
         }
         if self.key:
-            told["key_name"] = self.key
-            told["public_key"] = msgspec.to_builtins(PublicKey(self.key, self.key_text))
+            details["key_name"] = self.key
+            details["public_key"] = msgspec.to_builtins(PublicKey(self.key, self.key_text))
         if self.user_data:
-            told["user_data"] = seal.close_text(_encoded(self.user_data))
+            details["user_data"] = seal.close_text(_encoded(self.user_data))
         if self.files:
             files = [(path, _encoded(text)) for path, text in self.files.items()]
-            told["personality"] = seal.close_text(to_json(files))
-        return {name: value for name, value in told.items() if value}
+            details["personality"] = seal.close_text(to_json(files))
+        return {name: value for name, value in details.items() if value}
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -52,8 +52,8 @@ class StoryContents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 NO_CONTENTS = StoryContents()
 
 
-def contents_of(told: Mapping[str, Any] | None) -> StoryContents:
-    return msgspec.convert(dict(told), StoryContents, strict=False) if told else NO_CONTENTS
+def contents_of(contents: Mapping[str, Any] | None) -> StoryContents:
+    return msgspec.convert(dict(contents), StoryContents, strict=False) if contents else NO_CONTENTS
 
 
 def _encoded(text: str) -> str:

@@ -108,7 +108,7 @@ def fill_in(part: Any, values: Mapping[str, object]) -> Any:
     if isinstance(part, list):
         return [fill_in(one, values) for one in part]
     if isinstance(part, str) and "$" in part:
-        return re.sub(r"\$(\w+)", lambda found: str(values.get(found[1], found[0])), part)
+        return re.sub(r"\$(\w+)", lambda match: str(values.get(match[1], match[0])), part)
     return part
 
 

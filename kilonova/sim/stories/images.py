@@ -44,7 +44,7 @@ class ImageRequests:
     player: StoryPlayer
     cloud: StoryCloud
 
-    def _rebuild_from(self, server: str, image_id: str, asked: JsonObject) -> PendingResponse:
+    def _rebuild_from(self, server: str, image_id: str, requested: JsonObject) -> PendingResponse:
         server_id, cause = self.player.names.server_id(server), self.cloud.cause()
 
         async def ask(engine: Engine) -> Accepted:
@@ -56,7 +56,7 @@ class ImageRequests:
                 "image_properties": image.properties,
                 "image_marker": image.marker or "",
             }
-            given = {key: value for key, value in {**asked, **about}.items() if value is not None}
+            given = {key: value for key, value in {**requested, **about}.items() if value is not None}
             return await submit(engine, Ask(kind="rebuild", server_id=server_id, cause=cause, params=given))
 
         return self._ask(ask)
@@ -94,7 +94,7 @@ class ImageRequests:
         return PendingResponse(self.cloud.ask(work), judge)
 
 
-def either(word: str, yes: str, no: str) -> bool:
-    if word not in (yes, no):
-        raise ValueError(f"expected {yes} or {no}, not {word!r}")
-    return word == yes
+def either(text: str, yes: str, no: str) -> bool:
+    if text not in (yes, no):
+        raise ValueError(f"expected {yes} or {no}, not {text!r}")
+    return text == yes

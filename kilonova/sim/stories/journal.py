@@ -84,11 +84,11 @@ class Tail(Generic[R]):
             before = self.open.get(row[0])
             if row == before:
                 continue
-            told = dict(zip(names, row, strict=True))
+            values = dict(zip(names, row, strict=True))
             was = self.form(**dict(zip(names, before, strict=True))) if before else None
-            changed.append(Changed(self.form(**told), was))
+            changed.append(Changed(self.form(**values), was))
             self.last = max(self.last, row[0])
-            if told[self.is_open]:
+            if values[self.is_open]:
                 self.open[row[0]] = row
             else:
                 self.open.pop(row[0], None)

@@ -30,4 +30,4 @@ class Names:
 
     def told(self, text: str) -> str:
         """The text with every known id replaced."""
-        return _UUID.sub(lambda found: self.of(found[0]), text)
+        return _UUID.sub(lambda match: self.of(match[0]), text)

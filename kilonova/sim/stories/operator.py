@@ -84,25 +84,25 @@ class OperatorRequests(Requests):
 
         def judge(result: Any, error: Exception | None) -> str | None:
             repaired = [one for one in (result.findings if result else []) if one.outcome == "repaired"]
-            told = [self.player.names.told(finding.sentence) for finding in repaired]
-            if error is not None or told != list(finds):
-                return f"the audit repaired {error or told}, expected {list(finds)}"
-            self.player.tell("api", "the audit repairs " + ("; ".join(told) or "nothing"))
+            sentences = [self.player.names.told(finding.sentence) for finding in repaired]
+            if error is not None or sentences != list(finds):
+                return f"the audit repaired {error or sentences}, expected {list(finds)}"
+            self.player.tell("api", "the audit repairs " + ("; ".join(sentences) or "nothing"))
             return None
 
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=True), judge)
 
     def volume_status(self, **words: str) -> list[PendingResponse]:
         """`volume1: error`: an administrator's word (os-reset_status)."""
-        return [self._reset(volume, word) for volume, word in words.items()]
+        return [self._reset(volume, status) for volume, status in words.items()]
 
-    def _reset(self, volume: str, word: str) -> PendingResponse:
+    def _reset(self, volume: str, status: str) -> PendingResponse:
         volume_id = self._volume(volume)
 
         async def ask(engine: Engine) -> None:
             volumes = self.cloud.roles["api"].volumes
             assert volumes is not None
-            await volumes.changes.reset(ADMIN, volume_id, Said(status=word))
+            await volumes.changes.reset(ADMIN, volume_id, Said(status=status))
 
         return self._ask(ask)
 

@@ -218,10 +218,10 @@ class StoryPlayer:
             kind, server = subject.split()
             of_it = [row for row in operations if (row["kind"], self.names.of(row["server_id"])) == (kind, server)]
             return bool(of_it) and of_it[-1]["state"] == state
-        found = self.watch.server(self.names.server_id(subject))
+        record = self.watch.server(self.names.server_id(subject))
         if state == "gone":
-            return found is None or bool(found["deleted"])
-        return found is not None and found["vm_state"] == state and found["operation_id"] is None
+            return record is None or bool(record["deleted"])
+        return record is not None and record["vm_state"] == state and record["operation_id"] is None
 
     def close(self) -> None:
         self.watch.close()
@@ -248,7 +248,7 @@ def told(what: Any) -> str:
         return str(what)
     words = [f"{key}({told(value)})" if isinstance(value, dict) else f"{key}={value}" for key, value in what.items()]
     if "server" in what:
-        words = [str(what["server"]), *(word for word in words if not word.startswith("server="))]
+        words = [str(what["server"]), *(text for text in words if not text.startswith("server="))]
     return " ".join(words)
 
 

@@ -182,7 +182,7 @@ class Requests(ImageRequests):
     ) -> PendingResponse:
         """The words of the older and newer forms of the request are the API's to know; here they are said as such."""
         words = {"shared": shared, "stopped": stopped, "forced": forced}
-        said = {name: either(word, "true", "false") for name, word in words.items() if word}
+        said = {name: either(text, "true", "false") for name, text in words.items() if text}
         return self._submit("evacuate", server, host=host, contents=StoryContents(password=password), **said)
 
     def stop(self, server: str) -> PendingResponse:
@@ -210,12 +210,12 @@ class Requests(ImageRequests):
         given = {"key_name": key, "metadata": metadata}
         details = {about: value for about, value in given.items() if value is not None}
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
-        asked: dict[str, Json] = {"image": image, "image_properties": about_image, "name": name, "details": details}
+        requested: dict[str, Json] = {"image": image, "image_properties": about_image, "name": name, "details": details}
         if either(preserve, "true", "false"):
-            asked["preserve_ephemeral"] = True
+            requested["preserve_ephemeral"] = True
         if image in self.player.snapshots:
-            return self._rebuild_from(server, self.player.snapshots[image], asked)
-        return self._submit("rebuild", server, contents=contents_of(contents), **asked)
+            return self._rebuild_from(server, self.player.snapshots[image], requested)
+        return self._submit("rebuild", server, contents=contents_of(contents), **requested)
 
     def rebuild_volume(self, server: str, image: str, reimage: str, properties: Sequence[str] = ()) -> PendingResponse:
         """Of a server that boots from a volume. `reimage`: as from 2.93 on."""
@@ -242,8 +242,8 @@ class Requests(ImageRequests):
             volumes = self.cloud.roles["api"].volumes
             assert volumes is not None
             by_hand = volumes.attachments
-            _, made = await by_hand.create(OWNER, volume_id, server_id=server_id, connector={"host": host})
-            await by_hand.complete(OWNER, made.id)
+            _, attachment = await by_hand.create(OWNER, volume_id, server_id=server_id, connector={"host": host})
+            await by_hand.complete(OWNER, attachment.id)
 
         return self._ask(ask)
 
@@ -349,12 +349,12 @@ class Requests(ImageRequests):
 
     def declare(self, **words: str) -> list[PendingResponse]:
         """An administrator's word about hosts: down, up, disabled, enabled."""
-        return [self._declare(host, word) for host, word in words.items()]
+        return [self._declare(host, state) for host, state in words.items()]
 
-    def _declare(self, host: str, word: str) -> PendingResponse:
-        if word not in HOST_WORDS:
-            raise ValueError(f"a host is declared {', '.join(HOST_WORDS)}, not {word!r}")
-        return self._ask(lambda engine: HOST_WORDS[word](engine, host))
+    def _declare(self, host: str, state: str) -> PendingResponse:
+        if state not in HOST_WORDS:
+            raise ValueError(f"a host is declared {', '.join(HOST_WORDS)}, not {state!r}")
+        return self._ask(lambda engine: HOST_WORDS[state](engine, host))
 
     def quota(self, **limits: int) -> PendingResponse:
         async def body(tx: Tx) -> None:
@@ -368,10 +368,10 @@ class Requests(ImageRequests):
 
         def judge(result: Any, error: Exception | None) -> str | None:
             sentences = [*(one.sentence for one in result.findings), *result.hardware] if result else []
-            told = [self.player.names.told(sentence) for sentence in sentences]
-            if error is not None or told != list(finds):
-                return f"the audit found {error or told}, expected {list(finds)}"
-            self.player.tell("api", "the audit finds " + ("; ".join(told) or "no difference"))
+            reported = [self.player.names.told(sentence) for sentence in sentences]
+            if error is not None or reported != list(finds):
+                return f"the audit found {error or reported}, expected {list(finds)}"
+            self.player.tell("api", "the audit finds " + ("; ".join(reported) or "no difference"))
             return None
 
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=False), judge)

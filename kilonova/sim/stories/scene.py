@@ -42,15 +42,15 @@ class Scene:
 
     def servers(self) -> dict[str, JsonObject]:
         """A server that is nowhere is missing; one that has no cell yet is `placing`."""
-        found: dict[str, JsonObject] = {}
+        servers: dict[str, JsonObject] = {}
         for row in self.records.table("build_requests"):
             behind = self.watch.operations.get(("control", row["operation_id"] or ""))
             waits_for = self.names.told(behind["waiting_for"] or "" if behind else "")
-            found[self.names.of(row["server_id"])] = {"status": "placing", "waits_for": waits_for}
+            servers[self.names.of(row["server_id"])] = {"status": "placing", "waits_for": waits_for}
         for row in self.records.table("servers"):
             if not row["hidden"]:
-                found[self.names.of(row["id"])] = self._server(row)
-        return found
+                servers[self.names.of(row["id"])] = self._server(row)
+        return servers
 
     def _server(self, row: Row) -> JsonObject:
         runner = f"{row['runner_host']}/{row['runner_copy']}" if row["runner_host"] else None
@@ -87,38 +87,38 @@ class Scene:
 
     def operations(self) -> list[str]:
         """All, in the order they were accepted."""
-        told = []
+        lines = []
         for row in self.watch.operations.values():
             problem = from_json(row["error"], None)
             why = f" ({problem['step'] or row['kind']}: {problem['code']})" if problem else ""
-            told.append(f"{row['kind']} {self.names.of(row['server_id'])}".strip() + f": {row['state']}{why}")
-        return told
+            lines.append(f"{row['kind']} {self.names.of(row['server_id'])}".strip() + f": {row['state']}{why}")
+        return lines
 
     def accounts(self) -> list[str]:
         """Of operations about whole hosts: the sentence, and the hosts' proofs."""
-        found = sorted(self.records.table("operations"), key=lambda row: (row["created_at"], row["id"]))
-        accounts = [from_json(row["facts"], {}).get("account") for row in found if row["kind"] in WHOLE]
+        operations = sorted(self.records.table("operations"), key=lambda row: (row["created_at"], row["id"]))
+        accounts = [from_json(row["facts"], {}).get("account") for row in operations if row["kind"] in WHOLE]
         return [self.names.told(one["sentence"] + _proofs(one)) for one in accounts if one]
 
     def failures(self) -> list[str]:
         """Records of the failure watch."""
-        found = sorted(self.records.table("host_failures"), key=lambda row: (row["created_at"], row["id"]))
-        return [f"{row['host']}: {row['state']}; {row['sentence']}".removesuffix("; ") for row in found]
+        failures = sorted(self.records.table("host_failures"), key=lambda row: (row["created_at"], row["id"]))
+        return [f"{row['host']}: {row['state']}; {row['sentence']}".removesuffix("; ") for row in failures]
 
     def migrations(self) -> dict[str, list[str]]:
-        found = sorted(self.records.table("migrations"), key=lambda row: row["number"])
+        migrations = sorted(self.records.table("migrations"), key=lambda row: row["number"])
         return self._by_server(
             (
                 row["server_id"],
                 f"{row['kind']} {row['source_host']}/{row['source_copy']} -> {row['dest_host']}/{row['dest_copy']}: "
                 f"{row['status']}{' (open)' if row['open'] else ''}",
             )
-            for row in found
+            for row in migrations
         )
 
     def copies(self) -> dict[str, list[str]]:
-        found = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
-        return self._by_server((row["server_id"], f"{row['host']}/{row['copy']} {row['state']}") for row in found)
+        copies = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
+        return self._by_server((row["server_id"], f"{row['host']}/{row['copy']} {row['state']}") for row in copies)
 
     def debts(self) -> list[str]:
         return sorted(
@@ -127,11 +127,11 @@ class Scene:
 
     def findings(self) -> list[str]:
         """What abandoned steps left, until somebody settles it."""
-        found = sorted(self.records.table("findings"), key=lambda row: (row["created_at"], row["id"]))
+        findings = sorted(self.records.table("findings"), key=lambda row: (row["created_at"], row["id"]))
         return [
             f"{self.names.of(row['server_id'])}: {'undo ' if row['way'] == 'undo' else ''}{row['step']}"
             f"{' on ' + row['host'] if row['host'] else ''}: {row['reason']}"
-            for row in found
+            for row in findings
             if row["open"]
         ]
 
@@ -151,27 +151,27 @@ class Scene:
         )
 
     def actions(self) -> dict[str, list[str]]:
-        found = sorted(self.records.table("actions"), key=lambda row: (row["started_at"], row["number"]))
+        actions = sorted(self.records.table("actions"), key=lambda row: (row["started_at"], row["number"]))
         return self._by_server(
-            (row["server_id"], row["action"] + (f": {row['message']}" if row["message"] else "")) for row in found
+            (row["server_id"], row["action"] + (f": {row['message']}" if row["message"] else "")) for row in actions
         )
 
     def events(self) -> dict[str, list[str]]:
-        found = sorted(self.records.table("action_events"), key=lambda r: (r["started_at"], r["finished_at"] or 1e12))
+        events = sorted(self.records.table("action_events"), key=lambda r: (r["started_at"], r["finished_at"] or 1e12))
         return self._by_server(
             (row["server_id"], f"{row['event']}{' on ' + row['host'] if row['host'] else ''}: {row['result']}")
-            for row in found
+            for row in events
         )
 
     def faults(self) -> dict[str, list[str]]:
         """What the owner may read."""
-        found = sorted(self.records.table("faults"), key=lambda row: row["number"])
-        return self._by_server((row["server_id"], row["message"]) for row in found)
+        faults = sorted(self.records.table("faults"), key=lambda row: row["number"])
+        return self._by_server((row["server_id"], row["message"]) for row in faults)
 
     def fault_details(self) -> dict[str, list[str]]:
         """What only an administrator may."""
-        found = sorted(self.records.table("faults"), key=lambda row: row["number"])
-        return self._by_server((row["server_id"], self.names.told(row["details"] or "")) for row in found)
+        faults = sorted(self.records.table("faults"), key=lambda row: row["number"])
+        return self._by_server((row["server_id"], self.names.told(row["details"] or "")) for row in faults)
 
     def verdicts(self) -> dict[str, list[str]]:
         """Why each host was not taken by a plan that found none: host, filter, number."""
@@ -186,28 +186,28 @@ class Scene:
     def ports(self) -> dict[str, list[str]]:
         """By server: each with its address and the host it is bound to. Those that lie there are of `nobody`."""
         addresses = {row["port_id"]: row["address"] for row in self.records.table("fixed_ips")}
-        found = sorted(self.records.table("ports"), key=lambda row: (row["slot"], row["name"]))
-        told: dict[str, list[str]] = {}
-        for row in found:
+        ports = sorted(self.records.table("ports"), key=lambda row: (row["slot"], row["name"]))
+        by_server: dict[str, list[str]] = {}
+        for row in ports:
             words = [row["name"], addresses[row["id"]], f"on {row['host']}" if row["host"] else ""]
-            told.setdefault(self.names.of(row["device_id"]) or "nobody", []).append(" ".join(filter(None, words)))
-        return told
+            by_server.setdefault(self.names.of(row["device_id"]) or "nobody", []).append(" ".join(filter(None, words)))
+        return by_server
 
     def volumes(self) -> dict[str, list[str]]:
         """By server: each with its state, its host and what it holds. Those that nobody has are of `nobody`."""
         attached = {row["volume_id"]: row for row in self.records.table("volume_attachments")}
-        told: dict[str, list[str]] = {}
+        by_server: dict[str, list[str]] = {}
         for row in sorted(self.records.table("volumes"), key=lambda row: row["name"]):
             one = attached.get(row["id"])
             where = f"{one['status']} on {one['host']}" if one is not None else row["status"]
             whose = self.names.of(one["server_id"]) if one is not None else "nobody"
-            told.setdefault(whose, []).append(f"{row['name']} {where} {row['marker']}".strip())
-        return told
+            by_server.setdefault(whose, []).append(f"{row['name']} {where} {row['marker']}".strip())
+        return by_server
 
     def images(self) -> dict[str, str]:
         """Of those that were made of servers: the state, and what a guest finds on it."""
-        found = [row for row in self.records.table("images") if self.names.of(row["id"]) != row["id"]]
-        return {row["name"]: f"{row['status']} {row['marker'] or ''}".strip() for row in found}
+        images = [row for row in self.records.table("images") if self.names.of(row["id"]) != row["id"]]
+        return {row["name"]: f"{row['status']} {row['marker'] or ''}".strip() for row in images}
 
     def kept_snapshots(self) -> list[str]:
         """Of disks, on hosts: until they are uploaded."""
@@ -221,8 +221,8 @@ class Scene:
 
     def volume_snapshots(self) -> list[str]:
         """Those that images of servers name."""
-        found = [row for row in self.records.table("volume_snapshots") if "snapshot for" in (row["name"] or "")]
-        return sorted(f"{row['name']} {row['status']} {row['marker']}".strip() for row in found)
+        snapshots = [row for row in self.records.table("volume_snapshots") if "snapshot for" in (row["name"] or "")]
+        return sorted(f"{row['name']} {row['status']} {row['marker']}".strip() for row in snapshots)
 
     # -- claims -------------------------------------------------------------------------------------------------
 
@@ -250,10 +250,10 @@ class Scene:
 
     def hardware(self) -> dict[str, list[str]]:
         """What of its host's hardware each copy holds: `host1/1 cell 0 CPU 2-3, device 0000:81:00.1`."""
-        found = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
+        copies = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
         return self._by_server(
             (row["server_id"], f"{row['host']}/{row['copy']} {_held(claim)}")
-            for row in found
+            for row in copies
             if (claim := claim_from(row["claim"])) is not None
         )
 
@@ -284,8 +284,8 @@ class Scene:
 
     def _defined(self) -> list[tuple[str, GuestSpec, SecretContents]]:
         hosts = [self.cloud.hardware.host(name) for name in self.cloud.hardware.hosts()]
-        found = [(host.name, guest.spec, guest.given) for host in hosts for guest in host.guests.values() if guest.spec]
-        return sorted(found, key=lambda one: (one[1].copy, one[0]))
+        specs = [(host.name, guest.spec, guest.given) for host in hosts for guest in host.guests.values() if guest.spec]
+        return sorted(specs, key=lambda one: (one[1].copy, one[0]))
 
     def sizes(self) -> dict[str, list[str]]:
         """Every copy that lies on a host: how large its disks are, and what those beside the root disk hold."""
@@ -313,11 +313,11 @@ class Scene:
         parts = {name: role.part for name, role in self.cloud.roles.items() if name in self.cloud.hardware.hosts()}
         return {name: part.refused for name, part in parts.items() if part is not None and part.refused}
 
-    def _by_server(self, told: Iterator[tuple[str, str]] | Any) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for server_id, text in told:
-            found.setdefault(self.names.of(server_id), []).append(text)
-        return found
+    def _by_server(self, lines: Iterator[tuple[str, str]] | Any) -> dict[str, list[str]]:
+        by_server: dict[str, list[str]] = {}
+        for server_id, text in lines:
+            by_server.setdefault(self.names.of(server_id), []).append(text)
+        return by_server
 
 
 def _held(claim: HostClaim) -> str:
@@ -330,13 +330,13 @@ WORDS = [name for name in vars(Scene) if not name.startswith("_") and callable(g
 
 def differences(expected: Mapping[str, object], scene: Scene) -> list[str]:
     """Sentences, one per difference. Only what is named is compared, except where the whole is asked for."""
-    found: list[str] = []
-    for word, wanted in expected.items():
-        actual = getattr(scene, word)()
-        if word in ALL_OF_IT and isinstance(wanted, dict):
+    sentences: list[str] = []
+    for key, wanted in expected.items():
+        actual = getattr(scene, key)()
+        if key in ALL_OF_IT and isinstance(wanted, dict):
             wanted = {**dict.fromkeys(actual), **wanted}
-        found += _compare(word, wanted, actual)
-    return found
+        sentences += _compare(key, wanted, actual)
+    return sentences
 
 
 def _compare(path: str, wanted: Any, actual: Any) -> Iterator[str]:
@@ -344,9 +344,9 @@ def _compare(path: str, wanted: Any, actual: Any) -> Iterator[str]:
         for key, value in wanted.items():
             yield from _compare(f"{path} {key}", value, actual.get(str(key)))
     elif isinstance(wanted, list):
-        found = actual or []
-        if len(wanted) != len(found) or not all(_is_as(w, f) for w, f in zip(wanted, found, strict=True)):
-            yield f"{path}: expected {wanted}, found {found}"
+        entries = actual or []
+        if len(wanted) != len(entries) or not all(_is_as(w, f) for w, f in zip(wanted, entries, strict=True)):
+            yield f"{path}: expected {wanted}, found {entries}"
     elif not _is_as(wanted, actual):
         yield f"{path}: expected {wanted}, found {actual}"
 
@@ -363,5 +363,5 @@ def _is_as(wanted: Any, actual: Any) -> bool:
 def _proofs(account: JsonObject) -> str:
     """Of dead hosts."""
     words = [as_text(as_object(proof)["proven_by"]) for proof in as_object(account["proof"]).values()]
-    proofs = sorted(word for word in words if word)
+    proofs = sorted(text for text in words if text)
     return f" ({', '.join(proofs)})" if proofs else ""

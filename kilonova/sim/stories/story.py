@@ -40,7 +40,7 @@ def check_words(story: Story) -> None:
     """Raises `StoryError` for what no story can do or say."""
     for values in story.variants():
         check_verbs(story.where, fill_in(story.script, values))
-    unknown = [word for word in story.then if word not in WORDS]
+    unknown = [key for key in story.then if key not in WORDS]
     if unknown:
         known = ", ".join(WORDS)
         raise StoryError(story.where(story.then), f"then: nothing is called {unknown[0]!r}; there are {known}")
@@ -49,14 +49,14 @@ def check_words(story: Story) -> None:
 def run(story: Story) -> StoryResult:
     """All variants of a story."""
     check_words(story)
-    told = StoryResult([])
+    result = StoryResult([])
     for values in story.variants():
         one = _run_one(story, values)
         title = ", ".join(f"{key}={value}" for key, value in values.items())
-        told.log += [*([f"== {title}"] if title else []), *(_outcomes(one.log) if story.shows else one.log)]
-        told.found += [f"{title}: {sentence}" if title else sentence for sentence in one.found]
-    told.found += _first_difference(story.log, told.log)
-    return told
+        result.log += [*([f"== {title}"] if title else []), *(_outcomes(one.log) if story.shows else one.log)]
+        result.found += [f"{title}: {sentence}" if title else sentence for sentence in one.found]
+    result.found += _first_difference(story.log, result.log)
+    return result
 
 
 def _run_one(story: Story, values: Mapping[str, object]) -> StoryResult:
@@ -81,9 +81,9 @@ def _judge(player: StoryPlayer) -> None:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, found: list[str]) -> None:
+    def __init__(self, problems: list[str]) -> None:
         super().__init__()
-        self._found = found
+        self._found = problems
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info:
@@ -91,9 +91,9 @@ class _Listener(logging.Handler):
 
 
 @contextmanager
-def _unexpected(found: list[str]) -> Iterator[None]:
+def _unexpected(problems: list[str]) -> Iterator[None]:
     """An exception that the code only logs fails a story; what is merely worth a warning is not printed."""
-    logger, listener = logging.getLogger("kilonova"), _Listener(found)
+    logger, listener = logging.getLogger("kilonova"), _Listener(problems)
     logger.addHandler(listener)
     propagate, logger.propagate = logger.propagate, False
     try:
@@ -106,7 +106,7 @@ def _unexpected(found: list[str]) -> Iterator[None]:
 def _outcomes(log: list[str]) -> list[str]:
     """What the story did, what it waited for, and what became of operations and servers."""
     words = (" waits for ", " superseded by ", "; ")
-    return [line for line in log if line[9:19].strip() == "story" or any(word in line for word in words)]
+    return [line for line in log if line[9:19].strip() == "story" or any(phrase in line for phrase in words)]
 
 
 def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
@@ -119,10 +119,10 @@ def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> list[st
 
 def files(paths: Iterable[str | Path]) -> list[Path]:
     """A folder stands for the stories in it."""
-    found: list[Path] = []
+    story_files: list[Path] = []
     for path in map(Path, paths):
-        found += sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    return found
+        story_files += sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return story_files
 
 
 def main(paths: Iterable[str | Path], update: bool = False) -> int:
@@ -137,24 +137,24 @@ def main(paths: Iterable[str | Path], update: bool = False) -> int:
 def _tell(stories: list[Story], update: bool) -> int:
     failed = 0
     for story in stories:
-        told = run(story)
+        result = run(story)
         if update:
-            rewrite_log(story.path, told.log)
-            told.found = [sentence for sentence in told.found if not sentence.startswith("log line ")]
-        print("\n".join(told.log))
-        print(f"{story.path}: " + ("FAILED" if told.found else "passed"))
-        for sentence in told.found:
+            rewrite_log(story.path, result.log)
+            result.found = [sentence for sentence in result.found if not sentence.startswith("log line ")]
+        print("\n".join(result.log))
+        print(f"{story.path}: " + ("FAILED" if result.found else "passed"))
+        for sentence in result.found:
             print(f"  {sentence}")
-        failed += bool(told.found)
+        failed += bool(result.found)
     return FAILED if failed else 0
 
 
 def _stories(paths: Iterable[str | Path]) -> list[Story]:
     """All are read before one is told: what is no story is a wrong question, not a failed story."""
-    found = files(paths)
-    if not found:
+    story_files = files(paths)
+    if not story_files:
         raise Refused("usage", "no stories were named; name files, or directories with *.yaml files")
-    stories = [load(path) for path in found]
+    stories = [load(path) for path in story_files]
     for story in stories:
         check_words(story)
     return stories

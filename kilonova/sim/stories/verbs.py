@@ -29,12 +29,12 @@ class Verbs(OperatorRequests):
     # -- the world ----------------------------------------------------------------------------------------------
 
     def power(self, **words: str) -> None:
-        for host, word in words.items():
-            self.cloud.hardware.switch_power(host, either(word, "on", "off"))
+        for host, state in words.items():
+            self.cloud.hardware.switch_power(host, either(state, "on", "off"))
 
     def link(self, **words: str) -> None:
-        for host, word in words.items():
-            self.cloud.hardware.switch_link(host, either(word, "up", "cut"))
+        for host, state in words.items():
+            self.cloud.hardware.switch_link(host, either(state, "up", "cut"))
 
     def bus(self, word: str) -> None:
         self.cloud.cut_bus(not either(word, "up", "down"))
@@ -90,13 +90,13 @@ class Verbs(OperatorRequests):
 
     def database(self, **words: str) -> None:
         """`cell2: refuses`, `hangs` or `answers`."""
-        for name, word in words.items():
-            if name not in self.cloud.databases or word not in (REFUSES, HANGS, "answers"):
-                raise ValueError(f"{name}: {word!r} is unknown; a database refuses, hangs or answers")
-            if word == "answers":
+        for name, state in words.items():
+            if name not in self.cloud.databases or state not in (REFUSES, HANGS, "answers"):
+                raise ValueError(f"{name}: {state!r} is unknown; a database refuses, hangs or answers")
+            if state == "answers":
                 self.cloud.outages.end(name)
             else:
-                self.cloud.outages.begin(name, word)
+                self.cloud.outages.begin(name, state)
 
     def write(
         self, server: str, text: str, host: str | None = None, volume: str = "", disk: str = ROOT
@@ -107,8 +107,8 @@ class Verbs(OperatorRequests):
             self.cloud.hardware.write(server_id, text, host, disk)
             return None
         at = host or self.cloud.hardware.running(server_id)[0][0]
-        found = self.cloud.hardware.volume_of(server_id, at, self._volume(volume), text)
-        return self._ask(lambda engine: BusVolumes(engine.world.bus).write(found, text))
+        guest_volume = self.cloud.hardware.volume_of(server_id, at, self._volume(volume), text)
+        return self._ask(lambda engine: BusVolumes(engine.world.bus).write(guest_volume, text))
 
     def plant(self, host: str, guest: str, copy: int = 1, power: str = "on") -> None:
         """A guest that nobody asked for."""
@@ -149,7 +149,7 @@ class Verbs(OperatorRequests):
 
     def check(self, **expected: Any) -> None:
         """As `then:`, in the middle of the story."""
-        unknown = [word for word in expected if word not in WORDS]
+        unknown = [key for key in expected if key not in WORDS]
         if unknown:
             raise ValueError(f"nothing is called {unknown[0]!r}; there are {', '.join(WORDS)}")
         self.player.found += [f"check: {sentence}" for sentence in differences(expected, self.player.scene())]

@@ -78,8 +78,8 @@ class StoryWatch:
         return False
 
     def _happened(self) -> Iterator[Event]:
-        made, self.cloud.commits.made = self.cloud.commits.made, []
-        for database, role in made:
+        commits, self.cloud.commits.made = self.cloud.commits.made, []
+        for database, role in commits:
             self.looks += 1
             yield from self._committed(database, role)
         yield from self._room()
@@ -126,14 +126,14 @@ class StoryWatch:
             yield self._step_event(database, row, "ready", "", role)
         yield self._step_event(database, row, row["state"], self._step_text(row, before), role)
 
-    def _step_event(self, database: str, row: StepRow, word: str, text: str, role: str) -> Event:
+    def _step_event(self, database: str, row: StepRow, state: str, text: str, role: str) -> Event:
         kind = self.operations[database, row["operation_id"]]["kind"]
         server = self.names.of(row["server_id"])
         undo = "undo " if row["way"] == "undo" else ""
         facts = {
             "step": row["name"],
             "at": f"{kind} {row['name']}",
-            "is": word,
+            "is": state,
             "host": row["place"],
             "server": server,
             "operation": kind,
@@ -196,13 +196,13 @@ class StoryWatch:
         server = self.server(server_id) if server_id else None
         if server is None or server["hidden"] or server["operation_id"] is not None:
             return ""
-        place = f" on {server['host']}" if server["host"] else ""
-        return f"; {self.names.of(server_id)} is {server['vm_state']}{place}"
+        location = f" on {server['host']}" if server["host"] else ""
+        return f"; {self.names.of(server_id)} is {server['vm_state']}{location}"
 
     def server(self, server_id: str) -> Row | None:
         """The row in the cell that has it; a deleted one is found as well."""
-        found = (self._journals[cell].server(server_id) for cell in (*self._cells, "cell0"))
-        return next((row for row in found if row is not None), None)
+        candidates = (self._journals[cell].server(server_id) for cell in (*self._cells, "cell0"))
+        return next((row for row in candidates if row is not None), None)
 
     # -- hosts --------------------------------------------------------------------------------------------------
 
@@ -245,13 +245,13 @@ class StoryWatch:
             yield Event({"debt": name, "host": host, "is": "paid"}, host, f"no longer owes {name}/{copy}")
         self._debts = debts
         held = [row for row in self._rows("quarantine", "found_at") if row["ended_at"] is None]
-        found = {(row["host"], row["server_id"], row["copy"]) for row in held}
-        for host, server, copy in sorted(found - self._quarantined):
+        quarantined = {(row["host"], row["server_id"], row["copy"]) for row in held}
+        for host, server, copy in sorted(quarantined - self._quarantined):
             yield Event({"quarantine": server, "host": host}, host, f"{self.names.of(server)}/{copy} is quarantined")
-        for host, server, copy in sorted(self._quarantined - found):
+        for host, server, copy in sorted(self._quarantined - quarantined):
             text = f"{self.names.of(server)}/{copy} has left the quarantine"
             yield Event({"quarantine": server, "host": host, "is": "left"}, host, text)
-        self._quarantined = found
+        self._quarantined = quarantined
 
     def _debt(self, server: str, copy: int) -> str:
         return f"owes the removal of {self.names.of(server)}/{copy}"
@@ -260,18 +260,18 @@ class StoryWatch:
 
     def _room(self) -> Iterator[Event]:
         """Guests that started, stopped or went since the last look."""
-        found = {(copy.host, copy.server, copy.copy): copy.power for copy in self.cloud.hardware.survey()}
-        if found == self._guests:
+        guests = {(copy.host, copy.server, copy.copy): copy.power for copy in self.cloud.hardware.survey()}
+        if guests == self._guests:
             return
-        was, self._guests = self._guests, found
-        for key in [*was, *(key for key in found if key not in was)]:
-            before, now = was.get(key, "absent"), found.get(key, "removed")
+        was, self._guests = self._guests, guests
+        for key in [*was, *(key for key in guests if key not in was)]:
+            before, now = was.get(key, "absent"), guests.get(key, "removed")
             if before == now or (now == "off" and before == "absent") or now == "absent":
                 continue
             host, server, copy = key
             name = self.names.of(server)
-            word = {"on": "runs", "off": "is off", "removed": "is removed"}[now]
-            yield Event({"guest": name, "host": host, "is": now}, host, f"{name}/{copy} {word}")
+            text = {"on": "runs", "off": "is off", "removed": "is removed"}[now]
+            yield Event({"guest": name, "host": host, "is": now}, host, f"{name}/{copy} {text}")
 
 
 def _of(kind: str, server: str) -> str:
