@@ -11,7 +11,7 @@ from tests.soak.patches import Patch
 
 
 def of_patch(patch: Patch) -> Condition | None:
-    """Return None if the line is no function's: then only a new process shows what it does."""
+    """Return None if the line is outside functions: then only a new process shows what it does."""
     path = ROOT / patch.file
     if path.suffix != ".py":
         return None
