@@ -30,7 +30,7 @@ ASKS, WAITS, HELD, ACTS, KNOWN = "asks", "waits", "held", "acts", "known"
 
 
 class WatchRules(Protocol):
-    """Those of the operator's settings in [ha] that a decision depends on."""
+    """The options of [ha] that a decision depends on."""
 
     @property
     def automatic(self) -> bool: ...

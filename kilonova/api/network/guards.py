@@ -36,7 +36,7 @@ async def guard_new(call: Call, noun: str, request: dict[str, Json]) -> None:
         viewer = None if call.allows("get_security_group", project_id="") else call.caller.project_id
         group = await call.service.networks.groups.show(viewer, as_text(request["security_group_id"]))
         call.require(project_id=owner_of(group))
-        request["project_id"] = group["project_id"]  # whoever has the group has its rules
+        request["project_id"] = group["project_id"]  # the owner of the group owns its rules
 
 
 async def guard_change(call: Call, noun: str, record: Thing, request: Wish) -> None:

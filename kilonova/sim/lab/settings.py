@@ -24,5 +24,5 @@ SIMULATED = Settings(audit=AuditOptions(interval=0.0), retention=RetentionOption
 
 
 def simulated(**sections: Section) -> Settings:
-    """Return SIMULATED with these sections in place of its own."""
+    """Return the settings of simulated clouds with these sections replaced."""
     return msgspec.structs.replace(SIMULATED, **sections)

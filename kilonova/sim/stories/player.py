@@ -262,7 +262,7 @@ def _shape(story: Story, cluster: Lined) -> CloudShape:
 
 
 def _settings(changed: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Return the settings of a simulated cloud with these sections as in kilonova.toml instead of its own."""
+    """Return the settings of a simulated cloud; these sections, as in kilonova.toml, replace its own."""
     for section, options in changed.items():
         SECTIONS[section](**options)  # raises where there is no such section or option
     return msgspec.convert({**msgspec.to_builtins(SIMULATED), **changed}, Settings, strict=False)
