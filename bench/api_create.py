@@ -100,7 +100,7 @@ def creating(
     """The work of a caller: one create until ACTIVE. `took` gets the server with its seconds."""
 
     async def create(connection: Connection, number: int) -> None:
-        request = owner.client.request("POST", "/compute/v2.1/servers", owner.wish(f"bench-{number}"))
+        request = owner.client.request("POST", "/compute/v2.1/servers", owner.server_body(f"bench-{number}"))
         began = time.perf_counter()
         answer = await connection.ask(request)
         if answer.status != 202:

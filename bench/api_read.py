@@ -87,8 +87,8 @@ async def _tokens(identity: Identity, account: Account) -> list[str]:
     """The first by password, which is slow on purpose; the others with that one."""
     place = Which(name=account.project_name, domain_id="default")
     user = Which(name=account.username, domain_id="default")
-    first = await identity.authenticate(Login(user, account.password, scope="project", place=place))
-    again = Login(token=first.token, scope="project", place=place)
+    first = await identity.authenticate(Login(user, account.password, scope="project", target=place))
+    again = Login(token=first.token, scope="project", target=place)
     return [first.token, *[(await identity.authenticate(again)).token for _ in range(TOKENS)]]
 
 

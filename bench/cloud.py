@@ -16,7 +16,7 @@ from kilonova.compute.drivers.simulated.driver import SimulatedDriver, Simulated
 from kilonova.compute.drivers.simulated.hardware import Hardware
 from kilonova.conductor.service import Conductor
 from kilonova.domain.messages import Beat, Orders
-from kilonova.engine import run, silence
+from kilonova.engine import run
 from kilonova.engine.core import Engine
 from kilonova.engine.secrets import Seal
 from kilonova.runtime import SystemClock, Uuids
@@ -49,7 +49,7 @@ async def _tell_parent(engine: Engine, journal: Store, parent: str) -> None:
     engine.tell(parent)
 
 
-run.tell_parent = silence.tell_parent = _tell_parent
+run.notify_parent = _tell_parent
 
 
 @dataclass

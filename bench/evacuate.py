@@ -94,7 +94,7 @@ def actions(client: Client, servers: Sequence[str], action: dict[str, Any]) -> l
 
 async def one_round(bed: Bed, count: int, number: int, found: dict[str, Figures]) -> None:
     owner = bed.owner
-    creates = [owner.client.request("POST", "/compute/v2.1/servers", owner.wish(f"e-{n}")) for n in range(count)]
+    creates = [owner.client.request("POST", "/compute/v2.1/servers", owner.server_body(f"e-{n}")) for n in range(count)]
     servers = await load(bed, owner.client, creates, found["create"])
     rebuild = {"rebuild": {"imageRef": bed.other_image}}
     await load(bed, owner.client, actions(owner.client, servers, rebuild), found["rebuild"])

@@ -29,7 +29,7 @@ class Tenant:
     image: str
     network: str
 
-    def wish(self, name: str) -> dict[str, Any]:
+    def server_body(self, name: str) -> dict[str, Any]:
         """The body of POST /servers."""
         networks = [{"uuid": self.network}]
         return {"server": {"name": name, "flavorRef": FLAVOR, "imageRef": self.image, "networks": networks}}

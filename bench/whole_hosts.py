@@ -75,8 +75,10 @@ def whole(bed: Bed, cloud: Cloud, kind: str, host: str) -> float:
 async def one_round(bed: Bed, cloud: Cloud, kind: str, found: dict[str, Figures]) -> None:
     host, owner, http = "host1", bed.owner, bed.cloud.http
     await asyncio.to_thread(only, bed, host)
-    wishes = [owner.client.request("POST", "/compute/v2.1/servers", owner.wish(f"w-{n}")) for n in range(SERVERS)]
-    servers = await load(bed, owner.client, wishes, found[f"create before {kind}"])
+    requests = [
+        owner.client.request("POST", "/compute/v2.1/servers", owner.server_body(f"w-{n}")) for n in range(SERVERS)
+    ]
+    servers = await load(bed, owner.client, requests, found[f"create before {kind}"])
     await asyncio.to_thread(open_all, bed)
     if kind == "evacuate_host":
         http.post(f"/simulated/hosts/{host}", {"power": "off"})

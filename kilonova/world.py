@@ -363,8 +363,8 @@ def free_bytes(folder: Path) -> int:
     """Bytes left on the disk that a folder is on, or will be on once it is made."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    usage = os.statvfs(folder)
+    return usage.f_bavail * usage.f_frsize
 
 
 @dataclass

@@ -41,7 +41,7 @@ def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Respons
     return Response(b"", status, headers)
 
 
-def tell_declared(call: Call, host: str, *, down: bool) -> None:
+def notify_declared(call: Call, host: str, *, down: bool) -> None:
     """Log an administrator's declaration about a host."""
     logger.warning("host declared %s: host=%s user=%s", "down" if down else "up", host, call.caller.user_id)
 

@@ -29,7 +29,7 @@ class Collection(ABC, Generic[R]):
 
     @property
     @abstractmethod
-    def word(self) -> str:
+    def body_key(self) -> str:
         """`user`: the key of a body."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Collection(ABC, Generic[R]):
     def view(self, call: Call, record: R) -> Mapping[str, Content]: ...
 
     def answer(self, call: Call, record: R, status: int = 200) -> Response:
-        return answer({self.word: self.view(call, record)}, status)
+        return answer({self.body_key: self.view(call, record)}, status)
 
     async def show(self, call: Call) -> Response:
         """Show one record, or 404 if the caller may not see it."""

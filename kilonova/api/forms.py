@@ -49,9 +49,9 @@ class Forms:
             value = without_unknown(value, self.schemas[key])
             if compiled.is_valid(value):
                 return value
-        raise Refused(400, self.told(next(compiled.iter_errors(value)), what, self.schemas[key]))
+        raise Refused(400, self.explain(next(compiled.iter_errors(value)), what, self.schemas[key]))
 
-    def told(self, error: Any, what: str, schema: Schema) -> str:
+    def explain(self, error: Any, what: str, schema: Schema) -> str:
         """Return the error in Nova's words: the location, the value, then the reason. `what`: the query, if it is not a
         body."""
         path, message = error.instance_path, wrong(error, schema)

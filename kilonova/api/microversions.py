@@ -18,7 +18,7 @@ def text_of(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def asked(request: Request, service: str) -> str | None:
+def requested(request: Request, service: str) -> str | None:
     """Return the version of this service in the header, or None."""
     for part in request.headers.get(HEADER, "").split(","):
         name, _, version = part.strip().partition(" ")

@@ -41,7 +41,7 @@ class Route:
 
 @dataclass
 class _Node:
-    words: dict[str, _Node] = field(default_factory=dict)
+    literals: dict[str, _Node] = field(default_factory=dict)
     parameter: _Node | None = None
     routes: list[Route] = field(default_factory=list)
     names: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Router:
                 names.append(segment[1:-1])
                 node.parameter = node = node.parameter or _Node()
             else:
-                node = node.words.setdefault(segment, _Node())
+                node = node.literals.setdefault(segment, _Node())
         if node.names not in ((), tuple(names)):
             raise ValueError(f"{route.path}: its parameters are called {node.names} elsewhere")
         node.names = tuple(names)
@@ -83,8 +83,8 @@ def _walk(node: _Node, segments: list[str], values: tuple[str, ...]) -> Iterator
         yield node, values
         return
     first, rest = segments[0], segments[1:]
-    if first in node.words:
-        yield from _walk(node.words[first], rest, values)
+    if first in node.literals:
+        yield from _walk(node.literals[first], rest, values)
     if node.parameter is not None:
         yield from _walk(node.parameter, rest, (*values, first))
 

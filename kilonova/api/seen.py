@@ -38,10 +38,10 @@ class Seen:
             requests_of(scope["method"] if route != "other" else "", route, status).inc()
             HTTP_SECONDS.inc(seconds)
             if self._access_log:
-                _tell(scope, status, seconds)
+                _count(scope, status, seconds)
 
 
-def _tell(scope: Scope, status: int, seconds: float) -> None:
+def _count(scope: Scope, status: int, seconds: float) -> None:
     client = scope["client"][0] if scope.get("client") else None
     path = quote(scope.get("raw_path", b"").partition(b"?")[0], safe=SAFE_IN_LOGS)
     text = "request: client=%s method=%s path=%s status=%d seconds=%.4f"

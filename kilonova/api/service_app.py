@@ -207,14 +207,14 @@ class ServiceApp:
         if isinstance(error, Halted):
             return fault(503, f"writes are refused: {error}", "restored", version)
         if isinstance(error, KilonovaError):
-            logger.warning("%s: %s", _told(request), error)
+            logger.warning("%s: %s", _described(request), error)
             return fault(503, "a service or database of the cloud does not answer; retry later", "unavailable", version)
-        logger.error("%s failed unexpectedly", _told(request), exc_info=error)
+        logger.error("%s failed unexpectedly", _described(request), exc_info=error)
         text = "Unexpected API Error. The server's log has the details under this request's id."
         return fault(500, text, "unexpected", version)
 
 
-def _told(request: Request) -> str:
+def _described(request: Request) -> str:
     """Return a request for the log: its id, which the response has too, and the path as sent. A decoded path may
     contain line ends, and so forge log lines."""
     address = quote(request.scope.get("raw_path", b"").partition(b"?")[0], safe=SAFE_IN_LOGS)

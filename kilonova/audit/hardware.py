@@ -40,5 +40,5 @@ def differences(
 
 
 def _asks(flavor: str) -> bool:
-    requested = flavor_from(flavor).wish
+    requested = flavor_from(flavor).hardware
     return requested is not None and requested.needs_claim

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kilonova.cli.opening import address_opener, addresses, set_up_logs, with_made
+from kilonova.cli.opening import address_opener, addresses, set_up_logs, with_created
 from kilonova.cli.options import DEFAULT_DATA, Config, Data, Form, Format, Overrides
 from kilonova.cli.output import print_data, print_lines
 from kilonova.domain.errors import Refused
@@ -57,7 +57,9 @@ async def _restored(settings: Settings, data: Path, form: Form) -> None:
     finally:
         await stores.close()
     if form != "table":
-        print_data([{**done._asdict(), "files": [*done.files], "kept": [*done.kept]} for done in eras], form)
+        print_data(
+            [{**done._asdict(), "files": [*done.files], "kept": [*done.volume_sentences]} for done in eras], form
+        )
         return
     print_lines([line for done in eras for line in _era_lines(done)])
     print("hosts report their guests now; see `kilonova quarantine list`, `kilonova host list` and `kilonova audit`")
@@ -71,12 +73,12 @@ def _era_lines(done: RestoreReport) -> list[str]:
         "attached volumes recorded again": done.attached,
         "servers mapped again": done.mapped,
         "pieces of file work ended": len(done.files),
-        "volumes that go with their server no more": len(done.kept),
+        "volumes that go with their server no more": len(done.volume_sentences),
     }
     always = ("operations abandoned", "servers to be compared")
     amounts = [f"{name}: {count}" for name, count in counts.items() if count or name in always]
     first = f"{done.name:<10} era {done.before} -> {done.era}   {', '.join(amounts)}"
-    return [first, *(f"{done.name:<10} {sentence}" for sentence in (*done.files, *done.kept))]
+    return [first, *(f"{done.name:<10} {sentence}" for sentence in (*done.files, *done.volume_sentences))]
 
 
 def lost(
@@ -101,14 +103,14 @@ def lost(
 
     settings = load(data, config, overrides or [])
     if settings.database.is_set:
-        everything = with_made(settings, addresses(settings, data), data)
+        everything = with_created(settings, addresses(settings, data), data)
         asyncio.run(_lost(settings, data, name, everything.get(name, ""), reason, form))
         return
     if not (data / "control.db").exists():
         raise Refused("no_databases", f"data directory {data}: no control.db there; name the directory with --data")
     with DataDirectory(data) as directory:
         directory.keep_all()
-        everything = with_made(settings, addresses(settings, data), data)
+        everything = with_created(settings, addresses(settings, data), data)
         asyncio.run(_lost(settings, data, name, everything.get(name, ""), reason, form))
 
 

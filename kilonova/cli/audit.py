@@ -19,18 +19,18 @@ class AuditOutcome(TypedDict):
     why: str
 
 
-class FoundServer(AuditOutcome):
+class ServerFinding(AuditOutcome):
     sentence: str
 
 
-class FoundProvider(AuditOutcome):
+class ProviderFinding(AuditOutcome):
     provider: str
     resource_class: str
     used: int | None
     held: int
 
 
-class FoundUse(TypedDict):
+class UseFinding(TypedDict):
     outcome: str
     user: str
     project: str
@@ -38,7 +38,7 @@ class FoundUse(TypedDict):
     counted: dict[str, int]
 
 
-class FoundDifference(TypedDict):
+class DifferenceFinding(TypedDict):
     kind: str
     sentence: str
 
@@ -48,11 +48,11 @@ class AuditReport(TypedDict):
 
     consumers: int
     busy: int
-    findings: list[FoundServer]
-    unbalanced: list[FoundProvider]
-    miscounted: list[FoundUse]
+    findings: list[ServerFinding]
+    unbalanced: list[ProviderFinding]
+    miscounted: list[UseFinding]
     hardware: list[str]
-    differences: list[FoundDifference]
+    differences: list[DifferenceFinding]
     abandoned: list[str]
     silent: list[str]
     unreachable: dict[str, str]

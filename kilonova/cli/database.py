@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from kilonova.cli.after_loss import lost, restored
-from kilonova.cli.opening import address_opener, addresses, refuse_newer, set_up_logs, with_made
+from kilonova.cli.opening import address_opener, addresses, refuse_newer, set_up_logs, with_created
 from kilonova.cli.options import DEFAULT_DATA, Config, Data, Form, Format, Overrides
 from kilonova.cli.output import print_list, print_outcome
 from kilonova.domain.errors import Failed, KilonovaError, Refused
@@ -33,7 +33,7 @@ def status(
 
     settings = load(data, config, overrides or [])
     records = []
-    for name, url in with_made(settings, addresses(settings, data), data).items():
+    for name, url in with_created(settings, addresses(settings, data), data).items():
         revision = status_blocking(url, role_of(name))
         state = (
             "current" if revision.is_current else "newer than this program" if revision.is_newer else "to be upgraded"
@@ -147,7 +147,7 @@ def check(
     fleet = settings.database.is_set
     if not fleet and not (data / "control.db").exists():
         raise Refused("no_databases", f"data directory {data}: no control.db there; name the directory with --data")
-    everything = with_made(settings, urls, data)
+    everything = with_created(settings, urls, data)
     named = settings.image.filesystem_store_datadir
     folders = {"images": Path(named) if named else data / "images", "volumes": data / "volumes"}
     report = asyncio.run(check_whole(everything, None if fleet else folders))
@@ -169,7 +169,7 @@ def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path, form: For
 
     refuse_newer(urls)
     roll = asyncio.run(call_roll(urls, {}, new_id=Uuids().uuid, may_begin=True))
-    everything = with_made(settings, urls, data)
+    everything = with_created(settings, urls, data)
     for name, url in everything.items():
         asyncio.run(roll.check(name, url))
     pending = ["control", *(name for name in everything if name != "control")]

@@ -51,10 +51,10 @@ def keygen(
         contents[TLS_KEY], contents[TLS_CERT] = self_signed(names, tls_days)
     for name, text in contents.items():
         write_secret(directory / name, text.rstrip("\n"))
-    print(_told(directory.absolute(), bool(names)))
+    print(_summary(directory.absolute(), bool(names)))
 
 
-def _told(directory: Path, with_tls: bool) -> str:
+def _summary(directory: Path, with_tls: bool) -> str:
     lines = [
         f"# made in {directory}; for the configuration of every api and conductor:",
         "[secrets]",

@@ -17,7 +17,7 @@ from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.domain.visible import visible
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
-WRONGLY_ASKED = ("bad_configuration", "usage")  # noticed here, before any request was sent
+MISUSED = ("bad_configuration", "usage")  # noticed here, before any request was sent
 
 CLOUD = Group("A running cloud", sort_key=1)
 ROLES = Group("Processes of a cloud", sort_key=2)
@@ -126,7 +126,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
     except CycloptsError as error:
         return _print_error(f"{_sentence(error)}{_hint(error, command_line)}", USAGE)
     except Refused as why:
-        return _print_error(why.message, USAGE if why.code in WRONGLY_ASKED else REFUSED)
+        return _print_error(why.message, USAGE if why.code in MISUSED else REFUSED)
     except Failed as why:
         return _print_error(why.message, FAILED)
     except KilonovaError as error:  # a database or a broker that cannot be used: nothing was begun

@@ -47,7 +47,7 @@ def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
     return unseal
 
 
-def with_made(settings: Settings, urls: dict[str, str], data: Path) -> dict[str, str]:
+def with_created(settings: Settings, urls: dict[str, str], data: Path) -> dict[str, str]:
     """Return the configured addresses and those of cells that were added since, which only control knows."""
     import asyncio
 

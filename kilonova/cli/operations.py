@@ -63,7 +63,7 @@ FIELDS: Columns = {
     "destination": "destination",
     "past its point of no return": "past_no_return",
     "parent": "parent",
-    "asked by": "asked_by",
+    "asked by": "requested_by",
     "request": "request_id",
     "ended": "ended_at",
     "progress": lambda one: children_of(_operation(one)),

@@ -20,7 +20,7 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.json import Json, JsonObject, as_text
 from kilonova.domain.plans import PLANS, SERVER, Plan
 
-WORDS_FOR_NETWORKS = ("auto", "none")
+NETWORK_CHOICES = ("auto", "none")
 BY_NAME = {"flavor": flavor_id, "image": image_id, "host": host_name}  # fields that may have a name
 
 app = App(name="plan", help="Dry runs: what a request would do, with nothing stored.")
@@ -67,8 +67,8 @@ def create(
     server: dict[str, Json] = {"name": "planned", "flavorRef": flavor_id(cloud, flavor), "min_count": count}
     server["imageRef"] = image_id(cloud, image) if image else ""
     networks = network or ["none"]
-    one_word = len(networks) == 1 and networks[0] in WORDS_FOR_NETWORKS
-    server["networks"] = networks[0] if one_word else [{"uuid": network_id(cloud, one)} for one in networks]
+    is_choice = len(networks) == 1 and networks[0] in NETWORK_CHOICES
+    server["networks"] = networks[0] if is_choice else [{"uuid": network_id(cloud, one)} for one in networks]
     if zone:
         server["availability_zone"] = zone
     about = {"server": server, **({"os:scheduler_hints": hints} if hints else {})}

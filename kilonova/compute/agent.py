@@ -205,7 +205,7 @@ class Agent:
             self._memory.keep(CLOUD, self._cloud)
         for verdict in answer.verdicts:
             # no operation is under way for these: a step that still goes on here is of one that has ended
-            if verdict.word in ("stop", "set_aside", "destroy") or verdict.run:
+            if verdict.action in ("stop", "set_aside", "destroy") or verdict.run:
                 await self._abort(verdict.server)
         running = {(copy.server, copy.copy) for copy in report.copies if copy.power == "on"}
         done = await carry_out(self.driver, self.claims, answer.verdicts, running, self._failed_starts)

@@ -34,19 +34,19 @@ async def carry_out(
     wrong with a guest that may still start: the host registers again and tries it once more."""
     done = Reconciled()
     for verdict in verdicts:
-        if verdict.word in ("stop", "set_aside"):
+        if verdict.action in ("stop", "set_aside"):
             await driver.ensure_power(verdict.server, verdict.copy, on=False)
             done.stopped.append((verdict.server, verdict.copy))
     for verdict in verdicts:
-        if verdict.word == "destroy":
+        if verdict.action == "destroy":
             await driver.ensure_absent(verdict.server, verdict.copy)
             claims.drop(verdict.server, verdict.copy)
             done.destroyed.append((verdict.server, verdict.copy))
     for verdict in verdicts:
-        if verdict.guest is not None and verdict.word != "adopt":
+        if verdict.guest is not None and verdict.action != "adopt":
             await driver.ensure_defined(_with_claim(claims, verdict.guest))
     for verdict in verdicts:
-        if verdict.word == "adopt":
+        if verdict.action == "adopt":
             copy = (verdict.server, verdict.copy)
             reason = await _adopt(driver, claims, verdict, tries)
             if reason and copy not in running:

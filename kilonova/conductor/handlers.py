@@ -159,11 +159,11 @@ class MessageHandlers:
         """Return the host's orders; each transaction that hands a step out decides again."""
 
         async def find(tx: Tx) -> tuple[str, list[tuple[str, int]]]:
-            instruction = await _word_for(tx, beat)
+            instruction = await _instruction_for(tx, beat)
             return instruction, await open_for_host(tx, beat) if instruction == "work" else []
 
         async def still_works(tx: Tx) -> None:
-            if await _word_for(tx, beat) != "work":
+            if await _instruction_for(tx, beat) != "work":
                 raise Superseded(f"host {beat.host} may not run steps now")
 
         instruction, steps = await journal.read(find, few=True)
@@ -210,7 +210,7 @@ class MessageHandlers:
             row = await tx.one(_STANDING, host=message.host)
             if row is None or (row["session"], row["epoch"]) != (message.session, message.epoch):
                 raise Superseded(f"{message.host} has registered again, or must; its steps will be handed out again")
-            return message.goes_on and _word(row, message) == "work"
+            return message.goes_on and _instruction(row, message) == "work"
 
         end = partial(
             conclude,
@@ -255,11 +255,11 @@ class MessageHandlers:
         raise Unreachable(f"control does not answer, and no cell is known to have {host}")
 
 
-async def _word_for(tx: Tx, beat: Beat) -> str:
-    return _word(await tx.one(_STANDING, host=beat.host), beat)
+async def _instruction_for(tx: Tx, beat: Beat) -> str:
+    return _instruction(await tx.one(_STANDING, host=beat.host), beat)
 
 
-def _word(row: Row | None, said: Beat | Finish) -> str:
+def _instruction(row: Row | None, said: Beat | Finish) -> str:
     """Return what a host with this session and epoch may do."""
     # `returning` although it beats: an old registration arrived late and opened the question again
     if row is None or row["returning"] or (row["session"], row["epoch"]) != (said.session, said.epoch):

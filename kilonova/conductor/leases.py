@@ -26,22 +26,22 @@ _LIVE = Sql(
 _FORGET_ALL = Sql(delete(workers).where(workers.c.id != bindparam("me")))
 LISTED_AFTER_DEATH = 86400.0  # seconds that a worker whose lease ran out is still listed, as down
 AT_MOST = 2  # leases ahead of now: other conductors may be configured with a longer one
-_HOLDERS = Sql(select(steps.c.worker).where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "taken").distinct())
+_HOLDERS = Sql(select(steps.c.worker).where(STEP_IS_OPEN, steps.c.host == "", steps.c.state == "taken").distinct())
 _FREE = Sql(
     update(steps)
-    .where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "taken", in_list(steps.c.worker, "gone"))
+    .where(STEP_IS_OPEN, steps.c.host == "", steps.c.state == "taken", in_list(steps.c.worker, "gone"))
     .values(state="ready", worker=None)
 )
 _HAND_BACK = Sql(
     update(steps)
-    .where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "taken", steps.c.worker == bindparam("me"))
+    .where(STEP_IS_OPEN, steps.c.host == "", steps.c.state == "taken", steps.c.worker == bindparam("me"))
     .values(state="ready", worker=None)
     .returning(steps.c.operation_id)
 )
 _MINE = Sql(
     select(steps.c.operation_id, steps.c.ordinal).where(
         STEP_IS_OPEN,
-        steps.c.place == "",
+        steps.c.host == "",
         steps.c.state == "taken",
         steps.c.worker == bindparam("me"),
         or_(

@@ -91,7 +91,7 @@ class OperationAnswer(TypedDict):
     superseded_by: str | None
     parent: str | None
     account: JsonObject | None  # of whole hosts: a sentence, and by kind each server and why
-    asked_by: str | None
+    requested_by: str | None
     through: str | None
     reason: str | None
     request_id: str | None

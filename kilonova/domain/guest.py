@@ -63,7 +63,7 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     image_format: str = ""  # as its owner declared it: a driver opens the image as this and as nothing else
     image_marker: str = ""  # what simulated guests find on the image; "": its id
-    wish: HardwareRequest | None = None  # the requested hardware; the field's name is part of the wire format
+    hardware: HardwareRequest | None = None  # the requested hardware; the field's name is part of the wire format
     claim: HostClaim | None = None  # what the host gave for it
     volumes: list[GuestVolume] = []
     ports: list[GuestPort] = []

@@ -273,6 +273,6 @@ def refuse_other_hardware(flavor: Flavor, image: Mapping[str, str], image_id: st
     come from the flavor alone, and an alias may have changed since."""
     specs = {key: value for key, value in flavor.extra_specs.items() if key != ALIAS}
     new = requested_hardware(flavor.vcpus, flavor.memory_mb, specs, image) or HardwareRequest()
-    if replace(flavor.wish or HardwareRequest(), devices=()) != new:
+    if replace(flavor.hardware or HardwareRequest(), devices=()) != new:
         text = f"Image {image_id} asks for another NUMA topology, CPU policy or page size than the server has"
         raise Refused("hardware_changed", f"{text}; rebuild it with an image that asks for the same")

@@ -36,7 +36,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     server: str
     copy: int
-    word: str  # adopt | stop | destroy | quarantine | set_aside (switched off, then as quarantine)
+    action: str  # adopt | stop | destroy | quarantine | set_aside (switched off, then as quarantine)
     why: str
     run: bool = False  # adopt, and it should be running
     guest: GuestSpec | None = None  # how it shall be defined, where that may have changed while the host was away

@@ -28,7 +28,7 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True):
     network_id: str
     network_name: str
     mac: str
-    made_here: bool = True  # created for the server, so it is deleted with it
+    created_here: bool = True  # created for the server, so it is deleted with it
     tag: str = ""
     vif_type: str = "ovs"
     host: str = ""

@@ -51,15 +51,15 @@ class Flavor(msgspec.Struct, frozen=True):
     ephemeral_gb: int = 0
     swap_mb: int = 0
     extra_specs: dict[str, str] = {}
-    wish: HardwareRequest | None = None  # requested by these and the image when the server was created
+    hardware: HardwareRequest | None = None  # requested by these and the image when the server was created
     ephemerals: list[int] = []  # GB of each ephemeral disk that the request named; none: one with all of ephemeral_gb
     requested_swap_mb: int | None = None  # that the request named; None: all of swap_mb
 
     def resources(self) -> dict[str, int]:
         """Per resource class, zero amounts left out: placement refuses them."""
         disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
-        shared = self.vcpus - sum(len(cell.dedicated) for cell in self.wish.cells) if self.wish else self.vcpus
-        dedicated = self.wish.dedicated_cpus if self.wish else 0
+        shared = self.vcpus - sum(len(cell.dedicated) for cell in self.hardware.cells) if self.hardware else self.vcpus
+        dedicated = self.hardware.dedicated_cpus if self.hardware else 0
         amounts = {"VCPU": shared, "PCPU": dedicated, "MEMORY_MB": self.memory_mb, "DISK_GB": disk}
         return {name: amount for name, amount in amounts.items() if amount}
 

@@ -90,7 +90,7 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "rw"
     host: str = ""
     device: str = ""
-    made_here: bool = False  # the volume was created for this server
+    created_here: bool = False  # the volume was created for this server
     delete_on_termination: bool = False
 
 

@@ -45,7 +45,7 @@ async def resume(engine: Engine, journal: Store, operation_id: str, cause: Cause
             raise Refused("being_tried", text)
         await rows.change(tx, steps, {"not_before": 0.0}, operation_id=op.id, ordinal=op.ordinal, open=1)
         await put_intervention(tx, op, Intervention("resume", cause), engine.world.clock.now())
-        return str(row["place"])
+        return str(row["host"])
 
     host = await engine.write(journal, body)
     logger.warning("operation resumed: operation=%s user=%s", operation_id, cause.user_id)

@@ -24,7 +24,7 @@ class _Placed(msgspec.Struct):
     from_cell0: bool = False
 
 
-def kept_spec(spec: ServerSpec) -> str:
+def stored_spec(spec: ServerSpec) -> str:
     """Return the request spec of a server that is being placed or was built. Networks, destination and files are left
     out: only a server without a host needs them, and its operation carries them (law 6)."""
     details = msgspec.structs.replace(spec.details, personality=None)

@@ -25,7 +25,7 @@ _LOOK_SOON = Sql(
 )
 
 
-async def tell_parent(engine: Engine, journal: Store, parent: str) -> None:
+async def notify_parent(engine: Engine, journal: Store, parent: str) -> None:
     """Let the parent look soon, unless it does already. A crash before this costs the time until its next look."""
 
     async def body(tx: Tx) -> bool:

@@ -39,7 +39,7 @@ class Outcome:
     """The outcome of a step: a result, or a problem, or settled without being done (its host was declared down)."""
 
     result: StepResult = NOTHING  # of a host's step
-    found: dict[str, object] = field(default_factory=dict)  # by a CONTROL step: facts that it has changed
+    changed_facts: dict[str, object] = field(default_factory=dict)  # by a CONTROL step: facts that it has changed
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
     problem: Problem | None = None
     settled: str | None = None
@@ -49,7 +49,7 @@ class Outcome:
         """Return the result as the step's row shows it."""
         if self.settled:
             return StepResult(settled=self.settled)
-        return {**self.found, **self.documents} if self.found or self.documents else self.result
+        return {**self.changed_facts, **self.documents} if self.changed_facts or self.documents else self.result
 
 
 class Reporter(NamedTuple):
@@ -122,7 +122,7 @@ async def conclude(
         else:
             op = await log.load(tx, operation_id, lock=True)
         if calls > 1 and op is not None and op.ordinal != ordinal:
-            return await _found(engine, tx, journal, op, ordinal)
+            return await _own_move(engine, tx, journal, op, ordinal)
         goes_on = await guard(tx) if guard is not None else False
         if op is None or not op.is_live or op.ordinal != ordinal:
             raise Superseded(f"operation {operation_id} has moved on from step {ordinal}")
@@ -140,7 +140,7 @@ async def conclude(
         )
 
 
-async def _found(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -> Next:
+async def _own_move(engine: Engine, tx: Tx, journal: Store, op: Op, ordinal: int) -> Next:
     """Return our own move after an unknown COMMIT (law 12): if the operation moved on and the next step is ours, it was
     our commit."""
     row = await log.fetch_step(tx, op.id, op.ordinal)
@@ -196,7 +196,7 @@ async def _conclude(
     attempt, ordinal = op.course.attempt, op.ordinal
     stood = standing_of(engine, op)
     if owner is None and outcome.problem is None:
-        learn(ctx.facts, outcome.found)
+        learn(ctx.facts, outcome.changed_facts)
         if "decision" in outcome.documents:
             ctx.facts.decision = None  # it stays in the step's row: it is long
     move = await _decide(engine, tx, op, step, done, outcome, ctx, now)

@@ -193,7 +193,7 @@ class Context(Generic[F_co, P_co]):
         flavors = [self.server.flavor] if self.server is not None else []
         if isinstance(self.facts, OperationFacts):
             flavors += self.facts.flavors()
-        return any(flavor.wish is not None and flavor.wish.needs_claim for flavor in flavors)
+        return any(flavor.hardware is not None and flavor.hardware.needs_claim for flavor in flavors)
 
     @property
     def changed_server(self) -> Server | None:
@@ -263,7 +263,7 @@ def guest_spec(server: Server, copy: int, flavor: Flavor | None = None) -> Guest
         image=server.image_ref,
         image_format=details.image_format,
         image_marker=details.image_marker,
-        wish=chosen.wish,
+        hardware=chosen.hardware,
         volumes=[
             GuestVolume(
                 attachment=one.attachment_id,

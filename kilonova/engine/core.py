@@ -15,7 +15,7 @@ from kilonova.domain.messages import Wake
 from kilonova.domain.operation import LIVE_STATES as LIVE_STATES
 from kilonova.domain.server import Server
 from kilonova.engine.context import AnyContext, Context
-from kilonova.engine.journal import ENDED, Op, tell_end
+from kilonova.engine.journal import ENDED, Op, report_end
 from kilonova.engine.model import AnyOperation, Registry, Target
 from kilonova.engine.secrets import Seal
 from kilonova.engine.waiting_list import WaitingList
@@ -98,7 +98,7 @@ class Engine:
 
         result = await journal.write(noted)
         for op in ended:
-            tell_end(op, self.world.clock.now())
+            report_end(op, self.world.clock.now())
         return result
 
 

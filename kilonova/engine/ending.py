@@ -56,7 +56,7 @@ async def end_operation(
         if problem.code == ABANDONED:
             await records.fault(tx, op, records.ABANDONED, problem, now)
         elif problem.code != "cancelled":
-            await records.fault(tx, op, operation.words_for(problem), problem, now)
+            await records.fault(tx, op, operation.message_for(problem), problem, now)
         elif ctx.server_changes.get("vm_state") == ERROR:  # who finds a server in ERROR wants to know why
             await records.fault(tx, op, records.CANCELLED, problem, now)
 

@@ -128,7 +128,7 @@ async def is_unchanged(tx: Tx, op: Op) -> bool:
 ENDED: ContextVar[list[Op] | None] = ContextVar("operations that this transaction ends", default=None)
 
 
-def tell_end(op: Op, now: float) -> None:
+def report_end(op: Op, now: float) -> None:
     problem, seconds = op.course.problem, max(0.0, now - op.created_at) if op.created_at else None
     if seconds is not None:
         operations_of(op.kind, op.state).observe(seconds)
@@ -246,7 +246,7 @@ async def add_step(tx: Tx, op: Op, step: AnyStep, go: Go, worker: str | None, re
         ordinal=op.ordinal,
         name=step.name,
         way=go.way,
-        place=go.target.host,
+        host=go.target.host,
         copy=go.target.copy,
         heir_of=go.owner or None,
         server_id=op.server_id,
@@ -297,7 +297,7 @@ def go_from(row: Row) -> Go:
     return Go(
         step=row["name"],
         way=row["way"],
-        target=Target(row["place"], row["copy"]),
+        target=Target(row["host"], row["copy"]),
         attempt=row["attempt"],
         owner=row["heir_of"] or "",
     )

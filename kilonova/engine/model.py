@@ -151,7 +151,7 @@ class Operation(Generic[F, P]):
     steps: Sequence[Step[F, P]] = ()
     ending: Sequence[Step[F, P]] = ()  # after everything was undone
     retired: Sequence[Retired[F, P]] = ()  # of the previous release
-    safe_words: ClassVar[str] = "The operation failed."
+    safe_message: ClassVar[str] = "The operation failed."
     notifications: ClassVar[tuple[Notification, ...]] = ()
     task: ClassVar[str] = ""  # compute_task.<task>.error tells that no host was found, or none was left
 
@@ -177,9 +177,9 @@ class Operation(Generic[F, P]):
         """Return the request of a server that has no record."""
         return params if isinstance(params, ServerSpec) else None
 
-    def words_for(self, problem: Problem) -> str:
+    def message_for(self, problem: Problem) -> str:
         """Return the text that the owner may read when a step failed; the whole reason is for the administrator."""
-        return self.safe_words
+        return self.safe_message
 
     def settle(self, ctx: Context[F, P]) -> None:
         """Write the rows of the ending transaction when all steps are done."""

@@ -60,7 +60,7 @@ class Teller:
         """The operation was stored."""
         for one in self.operation.notifications:
             if not one.begins:
-                await self.tell(one, START)
+                await self.notify(one, START)
         await self._begin(-1)
 
     async def moved(self, was: Stood, end: End | None) -> None:
@@ -89,13 +89,13 @@ class Teller:
         now = self._position(self.op.course.at) if self.op.course.mode == FORWARD else -1
         for one in self.operation.notifications:
             if one.begins and before < self._position(one.begins) <= now:
-                await self.tell(one, START)
+                await self.notify(one, START)
 
     async def _finish(self, before: int, now: int, end: End | None) -> None:
         """Send the notifications that end with a step."""
         for one in self.operation.notifications:
             if one.ends and before <= self._position(one.ends) < (now if end is None else now + 1):
-                await self.tell(one, END)
+                await self.notify(one, END)
 
     async def _fail(self, position: int, problem: Problem | None, *, is_last: bool) -> None:
         """Send a failure on a host, or one before a host was found if no other is tried. An operation that has more
@@ -105,31 +105,31 @@ class Teller:
         failing = [one for one in self.operation.notifications if one.fails_from]
         on_host = [one for one in failing if position >= self._position(one.fails_from)]
         for one in on_host:
-            await self.tell(one, FAILURE, problem)
+            await self.notify(one, FAILURE, problem)
         has_task = bool(self.operation.task) and not self.operation.ending
         if has_task and is_last and not on_host and problem.code != "cancelled":
-            await self._tell_task(problem)
+            await self._notify_task(problem)
 
     async def _end(self, end: End) -> None:
         problem = self.op.course.problem
         if self.op.course.mode != FORWARD:
             was_deleted = getattr(self._facts, "deleted", False)
             if self.operation.ending and self.operation.task and problem is not None and not was_deleted:
-                await self._tell_task(problem, state=ERROR)
+                await self._notify_task(problem, state=ERROR)
             return
         position = self._position(self.op.course.at)
         for one in self.operation.notifications:
             if one.ends or not one.has_phases or position < self._position(one.begins):
                 continue
             failed = end.state != "done" and bool(one.fails_from)  # a step was abandoned on the way
-            await self.tell(one, FAILURE if failed else END, problem if failed else None)
+            await self.notify(one, FAILURE if failed else END, problem if failed else None)
 
     def _position(self, step: str) -> int:
         return self.operation.position_of(step) if step else -1
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    async def tell(self, one: Notification, phase: str, problem: Problem | None = None) -> None:
+    async def notify(self, one: Notification, phase: str, problem: Problem | None = None) -> None:
         server = await self._server()
         if server is None:
             return
@@ -137,7 +137,7 @@ class Teller:
         payload = instance_payload(server, self.op.cause, one.name, problem)
         await self._put(event, self._publisher(one, server), payload, SEVERE if phase == FAILURE else INFO)
 
-    async def _tell_task(self, problem: Problem, state: str = "") -> None:
+    async def _notify_task(self, problem: Problem, state: str = "") -> None:
         server = await self._server() or self._requested(ERROR)
         if server is None:
             return
@@ -190,7 +190,7 @@ def new_message_id(engine: Engine) -> str:
     return engine.world.ids.uuid() if engine.settings.notifications.is_on else ""
 
 
-async def tell_service(engine: Engine, tx: Tx, host: str, message_id: str) -> None:
+async def notify_service(engine: Engine, tx: Tx, host: str, message_id: str) -> None:
     """Notify that an administrator changed the record of a host."""
     if not message_id:
         return
@@ -204,14 +204,14 @@ async def _put(
     engine: Engine, tx: Tx, message_id: str, subject: str, event: str, publisher: str, payload: Payload, priority: str
 ) -> None:
     """Store the notification in the envelope of oslo.messaging."""
-    told_at = datetime.fromtimestamp(engine.world.clock.now(), UTC)
+    sent_at = datetime.fromtimestamp(engine.world.clock.now(), UTC)
     message = {
         "message_id": message_id,
         "publisher_id": publisher,
         "event_type": event,
         "priority": priority,
         "payload": payload,
-        "timestamp": told_at.strftime("%Y-%m-%d %H:%M:%S.%f"),
+        "timestamp": sent_at.strftime("%Y-%m-%d %H:%M:%S.%f"),
     }
     await put_notification(
         tx, id=message_id, subject=subject, event_type=event, priority=priority, body=to_json(message)

@@ -78,14 +78,14 @@ async def interrupted(tx: Tx, op: Op, why: str, now: float) -> None:
         await action_failed(tx, op, now)
 
 
-async def fault(tx: Tx, op: Op, safe_words: str, problem: Problem, now: float) -> None:
+async def fault(tx: Tx, op: Op, safe_message: str, problem: Problem, now: float) -> None:
     await rows.put(
         tx,
         cell.faults,
         server_id=op.server_id,
         operation_id=op.id,
         code=500,
-        message=safe_words[:FAULT_LENGTH],
+        message=safe_message[:FAULT_LENGTH],
         details=f"{problem.step}: {problem.message}" if problem.step else problem.message,
         created_at=now,
     )

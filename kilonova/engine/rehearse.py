@@ -58,13 +58,13 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
     if facts is None:
         assert subject.live is not None
         live = log.op_from(subject.live)
-        return _told(operation, ask, json_object(live.facts_document), joins=live.id)
+        return _rehearsal_of(operation, ask, json_object(live.facts_document), joins=live.id)
     op = new_operation(operation, ask, subject, facts, REHEARSAL)
     planned = await plan_only(engine, journal, operation, op, subject.server)
     superseded = None if subject.live is None else subject.live["id"]
     outlook = operation.outlook(subject, planned.facts)
     document = {**document_of(planned.facts), **planned.documents}
-    return _told(operation, ask, document, supersedes=superseded, problem=planned.problem, outlook=outlook)
+    return _rehearsal_of(operation, ask, document, supersedes=superseded, problem=planned.problem, outlook=outlook)
 
 
 class Planned(msgspec.Struct, Generic[F], frozen=True):
@@ -101,6 +101,6 @@ def planned_steps(operation: AnyOperation) -> list[PlannedStep]:
     return [PlannedStep(s.name, s.on.name, s.undo is not None, s.no_return) for s in operation.steps]
 
 
-def _told(operation: AnyOperation, ask: Ask, facts: JsonObject, **more: Any) -> Rehearsal:
+def _rehearsal_of(operation: AnyOperation, ask: Ask, facts: JsonObject, **more: Any) -> Rehearsal:
     steps = planned_steps(operation)
     return Rehearsal(operation=operation.name, server=ask.server_id, steps=steps, facts=facts, **more)

@@ -115,7 +115,7 @@ class RestoreReport(NamedTuple):
     attached: int = 0  # volumes that control had attached and the servers' records did not name
     mapped: int = 0  # servers that a cell knew and control did not
     files: tuple[str, ...] = ()  # a sentence for each volume, snapshot and image whose work on files was ended
-    kept: tuple[str, ...] = ()  # a sentence for each volume that went with its server
+    volume_sentences: tuple[str, ...] = ()  # a sentence for each volume that went with its server
 
 
 async def begin_era(stores: OpenStores) -> list[RestoreReport]:
@@ -137,7 +137,7 @@ async def begin_era(stores: OpenStores) -> list[RestoreReport]:
     logger.warning(text, era, abandoned, compared)
     for sentence in accounts[-1].files:
         logger.warning("file work ended: %s", sentence)
-    for sentence in (sentence for one in accounts for sentence in one.kept):
+    for sentence in (sentence for one in accounts for sentence in one.volume_sentences):
         logger.warning("volume kept: %s", sentence)
     return accounts
 
@@ -165,7 +165,7 @@ async def _begin(stores: OpenStores, name: str, era: int, whereabouts: Whereabou
         values = {"era": era, "mark": 1, "restored": "", "restored_at": now}
         await rows.change(tx, this_store, values, id=1)
         return RestoreReport(
-            name, before, era, abandoned, servers, mapped=mapped, files=tuple(files), kept=tuple(volumes)
+            name, before, era, abandoned, servers, mapped=mapped, files=tuple(files), volume_sentences=tuple(volumes)
         )
 
     return await store.write(body)

@@ -38,7 +38,7 @@ async def settle_gone_hosts(stores: OpenStores, name: str) -> int:
         if row["name"] in mapped:
             await _hand_on(stores, name, row)
         else:
-            await _record_word(stores, name, row, sentence_of(gone[row["identity"]]))
+            await _record_declaration(stores, name, row, sentence_of(gone[row["identity"]]))
     return len(concerned)
 
 
@@ -51,7 +51,7 @@ async def _hand_on(stores: OpenStores, name: str, row: Row) -> None:
     await stores.cell(name).write(lambda tx: rows.change(tx, cell.hosts, values, name=row["name"]))
 
 
-async def _record_word(stores: OpenStores, name: str, row: Row, declaration: str) -> None:
+async def _record_declaration(stores: OpenStores, name: str, row: Row, declaration: str) -> None:
     """Record the declaration as proof that the host is dead. A host that has the name later registers with its own
     key and is disabled, as the host itself would be with the records of today."""
 

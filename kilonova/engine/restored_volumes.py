@@ -24,8 +24,8 @@ _SERVERS = Sql(
     .order_by(cell.servers.c.id)
 )
 _SPECS = Sql(select(control.request_specs.c.server_id, control.request_specs.c.spec))
-_MADE = Sql(
-    select(volumes.c.id, volumes.c.made_for.label("server_id"))
+_CREATED = Sql(
+    select(volumes.c.id, volumes.c.created_for.label("server_id"))
     .where(volumes.c.goes_with_server == 1)
     .order_by(volumes.c.id)
 )
@@ -53,15 +53,15 @@ async def keep_volumes_of_servers(tx: Tx) -> list[str]:
 async def keep_volumes_in_control(tx: Tx) -> list[str]:
     """Keep, in control, the volumes of servers that were being built, and those requested by specs of servers that
     may be built again."""
-    held = {(row["id"], row["server_id"]) for row in (*await tx.all(_MADE), *await tx.all(_ATTACHED))}
+    held = {(row["id"], row["server_id"]) for row in (*await tx.all(_CREATED), *await tx.all(_ATTACHED))}
     for table in (volumes, attachments):
         await rows.change(tx, table, {"goes_with_server": 0}, goes_with_server=1)
     for row in await tx.all(_SPECS):
-        await _keep_wanted(tx, row)
+        await _keep_requested(tx, row)
     return [_sentence(volume, server or "") for volume, server in sorted(held, key=str)]
 
 
-async def _keep_wanted(tx: Tx, row: Row) -> None:
+async def _keep_requested(tx: Tx, row: Row) -> None:
     spec = msgspec.json.decode(row["spec"], type=ServerSpec)
     if any(one.delete_on_termination for one in spec.volumes):
         spec.volumes = [msgspec.structs.replace(one, delete_on_termination=False) for one in spec.volumes]

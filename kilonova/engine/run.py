@@ -25,7 +25,7 @@ from kilonova.domain.messages import StepOrder
 from kilonova.domain.params import Params
 from kilonova.engine import journal as log
 from kilonova.engine.accept import Accepted, Ask, accept, begin_operation
-from kilonova.engine.children import MOMENT, SOON, tell_parent, was_called
+from kilonova.engine.children import MOMENT, SOON, notify_parent, was_called
 from kilonova.engine.conclude import Next, Outcome, conclude, problem_of
 from kilonova.engine.connections import with_devices
 from kilonova.engine.context import AnyContext
@@ -63,7 +63,7 @@ async def pass_on(engine: Engine, journal: Store, following: Next) -> None:
     op = following.op
     if following.ended is not None:
         if op.parent_id:
-            await tell_parent(engine, journal, op.parent_id)
+            await notify_parent(engine, journal, op.parent_id)
     elif following.is_mine and engine.on_mine is not None:
         await engine.on_mine(journal, following)
     else:
@@ -163,7 +163,7 @@ async def perform(current: Next, ctx: AnyContext) -> Outcome:
     try:
         async with asyncio.timeout(step.deadline):
             await _until_known(step.control_work(go.way), ctx, before)
-        return Outcome(found=changed(before, ctx.facts), documents=ctx.documents)
+        return Outcome(changed_facts=changed(before, ctx.facts), documents=ctx.documents)
     except Failed as error:
         return Outcome(problem=problem_of(error, step.name))
     except TimeoutError:

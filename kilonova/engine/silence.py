@@ -25,7 +25,7 @@ _OPEN_ON_HOSTS = Sql(
     select(
         steps.c.operation_id,
         steps.c.ordinal,
-        steps.c.place,
+        steps.c.host,
         steps.c.way,
         steps.c.name,
         steps.c.heir_of,
@@ -37,7 +37,7 @@ _OPEN_ON_HOSTS = Sql(
         operations.c.waiting_for,
     )
     .join(operations, operations.c.id == steps.c.operation_id)
-    .where(STEP_IS_OPEN, steps.c.place != "")
+    .where(STEP_IS_OPEN, steps.c.host != "")
 )  # sorted by the reader: with ORDER BY, SQLite would scan all steps there ever were
 _KIND = Sql(select(operations.c.id, operations.c.kind).where(operations.c.id == bindparam("id")))
 
@@ -76,29 +76,29 @@ async def watch_hosts(engine: Engine, journal: Store) -> None:
 
     open_steps, states, owners, now = await journal.read(body)
     for row in open_steps:
-        state = states.get(row["place"]) or HostState(row["place"], "unknown", f"{row['place']} is not known here")
+        state = states.get(row["host"]) or HostState(row["host"], "unknown", f"{row['host']} is not known here")
         step = engine.operation(owners.get(row["heir_of"], row["kind"])).step(row["name"])
         await _look(engine, journal, row, step, state, now)
 
 
 async def _look(engine: Engine, journal: Store, row: Row, step: AnyStep, state: HostState, now: float) -> None:
     facts = msgspec.json.decode(row["facts"], type=_Declared)
-    declared = state.declared or row["place"] in facts.declared
+    declared = state.declared or row["host"] in facts.declared
     if state.is_up and not declared:
         await _in_time(engine, journal, row, step, state, now)
         return
     rule = on_silence(step, row["way"], state, declared)
     if rule == WAIT:
         text = (
-            f"{row['place']} to answer about {step.name} ({state.sentence}). To go on without it, fence it or declare "
-            f"it down: openstack compute service set --down {row['place']} nova-compute"
+            f"{row['host']} to answer about {step.name} ({state.sentence}). To go on without it, fence it or declare "
+            f"it down: openstack compute service set --down {row['host']} nova-compute"
         )
         await set_waiting(engine, journal, row["operation_id"], row["ordinal"], text)
         return
     if rule == DEBT:
         outcome = Outcome(settled=state.sentence)
     else:
-        text = f"{step.name} on {row['place']}: {state.sentence}"
+        text = f"{step.name} on {row['host']}: {state.sentence}"
         outcome = Outcome(problem=Problem(code="host_down", message=text, step=step.name, elsewhere=True, final=True))
     await _end(engine, journal, row, outcome)
 
@@ -111,11 +111,11 @@ async def _in_time(engine: Engine, journal: Store, row: Row, step: AnyStep, stat
         await _taken_now(engine, journal, row)
     overdue = taken_for > step.deadline
     if overdue and row["way"] == "do" and not step.starts_guest:
-        text = f"{step.name} on {row['place']} did not end within {step.deadline:.0f} s"
+        text = f"{step.name} on {row['host']} did not end within {step.deadline:.0f} s"
         problem = Problem(code="deadline", message=text, step=step.name, elsewhere=True, final=True)
         await _end(engine, journal, row, Outcome(problem=problem))
     elif state.silent > _beats_missed(engine):
-        text = f"{row['place']} to answer about {step.name}; last heard {state.silent:.0f} s ago"
+        text = f"{row['host']} to answer about {step.name}; last heard {state.silent:.0f} s ago"
         await set_waiting(engine, journal, row["operation_id"], row["ordinal"], text, only_say=True)
     elif row["waiting_for"] is not None:
         only_say = row["operation_state"] != "waiting"

@@ -26,7 +26,7 @@ Guard = Callable[[Tx], Awaitable[None]]
 
 _READY_HERE = Sql(
     select(steps.c.operation_id)
-    .where(STEP_IS_OPEN, steps.c.place == "", steps.c.state == "ready", log.DUE)
+    .where(STEP_IS_OPEN, steps.c.host == "", steps.c.state == "ready", log.DUE)
     .order_by(steps.c.created_at, steps.c.operation_id)
     .limit(256)
 )
@@ -34,12 +34,12 @@ _FOR_HOST = Sql(
     select(steps.c.operation_id, steps.c.ordinal)
     .where(
         STEP_IS_OPEN,
-        steps.c.place == bindparam("host"),
+        steps.c.host == bindparam("host"),
         or_(steps.c.state == "taken", log.DUE),
     )
     .order_by(steps.c.created_at, steps.c.operation_id)
 )
-_HOSTS_WITH_WORK = Sql(select(steps.c.place).where(STEP_IS_OPEN, steps.c.place != "").distinct())
+_HOSTS_WITH_WORK = Sql(select(steps.c.host).where(STEP_IS_OPEN, steps.c.host != "").distinct())
 
 
 async def ready_operations(journal: Store) -> list[str]:
@@ -53,7 +53,7 @@ async def ready_operations(journal: Store) -> list[str]:
 
 async def hosts_with_work(journal: Store) -> set[str]:
     async def body(tx: Tx) -> set[str]:
-        return {row["place"] for row in await tx.all(_HOSTS_WITH_WORK)}
+        return {row["host"] for row in await tx.all(_HOSTS_WITH_WORK)}
 
     return await journal.read(body)
 
@@ -68,7 +68,7 @@ async def take_control(engine: Engine, journal: Store, operation_id: str, *, ear
         calls += 1
         op = await log.load(tx, operation_id, lock=True)
         row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
-        if op is None or row is None or row["place"] or not row["open"]:
+        if op is None or row is None or row["host"] or not row["open"]:
             return None
         # a second call: the first COMMIT was unknown, and nobody else in this worker drives the same operation
         mine_already = calls > 1 and row["state"] == "taken" and row["worker"] == engine.worker
@@ -102,7 +102,7 @@ async def take_for_host(
         if op is None or not op.is_live or op.ordinal != ordinal:
             return None
         row = await log.fetch_step(tx, operation_id, ordinal)
-        if row is None or not row["open"] or row["place"] != host:
+        if row is None or not row["open"] or row["host"] != host:
             return None
         go, step = await _step(engine, tx, op, row)
         server = await load_server(tx, journal, op)

@@ -83,7 +83,7 @@ async def redeem(engine: Engine, token: str, image: str, verb: str = SEND) -> Ti
 
     async def body(tx: Tx) -> bool:
         op = await rows.fetch(tx, operations, id=operation, live=1, ordinal=ordinal)
-        step = await rows.fetch(tx, steps, operation_id=operation, ordinal=ordinal, open=1, way="do", place=ticket.host)
+        step = await rows.fetch(tx, steps, operation_id=operation, ordinal=ordinal, open=1, way="do", host=ticket.host)
         return op is not None and step is not None and step["state"] == "taken"
 
     if not await engine.world.db.cell(ticket.journal).read(body, few=True):

@@ -52,7 +52,7 @@ _BUSY = Sql(
     .join(cell.servers, cell.servers.c.id == cell.copies.c.server_id)
     .where(cell.copies.c.host == HOST, cell.servers.c.operation_id.is_not(None))
 )
-_STEPS = Sql(select(func.count().label("n")).where(STEP_IS_OPEN, steps.c.place == HOST))
+_STEPS = Sql(select(func.count().label("n")).where(STEP_IS_OPEN, steps.c.host == HOST))
 _COPIES = Sql(select(func.count().label("n")).where(cell.copies.c.host == HOST))
 _DEBTS = Sql(select(func.count().label("n")).where(cell.debts.c.host == HOST))
 _SERVERS_WITH_COPIES = Sql(

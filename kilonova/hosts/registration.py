@@ -91,7 +91,7 @@ async def register(engine: Engine, message: Register) -> Registered:
                 server,
                 message.host,
             )
-        reasons = {(one.server, one.copy): one.why for one in verdicts if one.word in ("quarantine", "set_aside")}
+        reasons = {(one.server, one.copy): one.why for one in verdicts if one.action in ("quarantine", "set_aside")}
         strange = [(one, reasons[key]) for one in message.copies if (key := (one.server, one.copy)) in reasons]
         news[:] = await note_quarantine(tx, message.host, strange, now)
         await correct_copies(tx, message.host, message.copies)

@@ -17,7 +17,7 @@ from kilonova.domain.errors import Failed, KilonovaError, Refused
 from kilonova.domain.json import json_object, texts
 from kilonova.domain.server import to_json
 from kilonova.engine.core import Engine
-from kilonova.engine.notifications import new_message_id, tell_service
+from kilonova.engine.notifications import new_message_id, notify_service
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.traits import set_disabled
 from kilonova.schema.tables import cell, control
@@ -28,7 +28,7 @@ from kilonova.store.statements import Sql
 from kilonova.world import HostFence, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
-TOLD = {"disabled", "disabled_reason", "forced_down"}  # columns whose changes are notified, as in Nova
+NOTIFIED = {"disabled", "disabled_reason", "forced_down"}  # columns whose changes are notified, as in Nova
 ANY_SESSION = object()
 REGISTER_AGAIN_SECONDS = 5.0  # at most: a conductor that is stopping may wait for it
 _DEBTS_OF = Sql(select(func.count().label("number")).where(cell.debts.c.host == bindparam("host")))
@@ -126,7 +126,7 @@ async def declare_up(engine: Engine, host: str) -> None:
         if row["forced_down"]:
             await rows.change(tx, cell.hosts, {"forced_down": 0}, name=host)
             await raise_epoch(tx, host)
-            await tell_service(engine, tx, host, message_id)
+            await notify_service(engine, tx, host, message_id)
 
     await engine.write(journal, body)
     await engine.wake(journal.name, "", host)
@@ -202,7 +202,7 @@ async def _set(
 ) -> None:
     """Saying the same twice changes nothing. `in_session`: of the agent that this is about; another one has started
     since then, so the machine is on (law 3). `guard` is given the locked record and raises where that may not be."""
-    message_id = new_message_id(engine) if TOLD & values.keys() else ""
+    message_id = new_message_id(engine) if NOTIFIED & values.keys() else ""
 
     async def body(tx: Tx) -> None:
         row = await _lock(tx, host)
@@ -217,7 +217,7 @@ async def _set(
         await rows.change(tx, cell.hosts, values, name=host)
         if epoch:
             await raise_epoch(tx, host)
-        await tell_service(engine, tx, host, message_id)
+        await notify_service(engine, tx, host, message_id)
 
     await engine.write(journal, body)
 

@@ -119,7 +119,7 @@ class Adopt(Operation[MoveFacts, AdoptParams]):
     name = "adopt"
     action = "adopt"
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
-    safe_words = "The copy could not be adopted; the server is as it was."
+    safe_message = "The copy could not be adopted; the server is as it was."
 
     def check(self, subject: Subject[AdoptParams]) -> MoveFacts:
         server, target, named = subject.server, subject.target, subject.params.host or ""

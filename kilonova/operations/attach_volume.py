@@ -50,7 +50,7 @@ class AttachVolume(Operation[VolumeFacts, VolumeParams]):
     name = "attach_volume"
     action = "attach_volume"
     from_states = WITH_A_GUEST
-    safe_words = "The volume could not be attached."
+    safe_message = "The volume could not be attached."
 
     def check(self, subject: Subject[VolumeParams]) -> VolumeFacts:
         server, params = subject.server, subject.params

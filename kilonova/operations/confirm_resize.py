@@ -116,7 +116,7 @@ class ConfirmResize(Operation[ResizeFacts, Params]):
     from_states = frozenset({RESIZED})
     version = 2
     notifications = (Notification("resize_confirm", on="source"),)
-    safe_words = "The migration could not be confirmed; the server still waits to be confirmed or reverted."
+    safe_message = "The migration could not be confirmed; the server still waits to be confirmed or reverted."
 
     def check(self, subject: Subject[Params]) -> ResizeFacts:
         facts, server, host = finished_migration(subject), subject.server, subject.host

@@ -26,7 +26,7 @@ class DetachVolume(Operation[VolumeFacts, VolumeParams]):
     name = "detach_volume"
     action = "detach_volume"
     from_states = WITH_A_GUEST
-    safe_words = "The volume could not be detached; it is attached as before."
+    safe_message = "The volume could not be detached; it is attached as before."
 
     def check(self, subject: Subject[VolumeParams]) -> VolumeFacts:
         server, volume_id = subject.server, subject.params.volume_id

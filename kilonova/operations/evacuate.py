@@ -152,7 +152,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
     supersedes = True
     again_from = "rebuild_server"
-    safe_words = "The server could not be evacuated; it is as it was."
+    safe_message = "The server could not be evacuated; it is as it was."
     notifications = (
         Notification("evacuate", has_phases=False, sender="api"),
         Notification("rebuild_scheduled", begins="grant_runner", has_phases=False, sender="conductor"),

@@ -22,7 +22,7 @@ async def look_or_stop(host: HostContext) -> StepResult:
     return await power_off(host)
 
 
-def found(ctx: Context[CopyFacts, Params], result: StepResult) -> None:
+def record_power(ctx: Context[CopyFacts, Params], result: StepResult) -> None:
     ctx.facts.running = bool(result.running)
 
 
@@ -33,7 +33,7 @@ class FollowPower(Operation[CopyFacts, Params]):
     action = "stop"
     task_state = "powering-off"
     from_states = frozenset({ACTIVE, STOPPED, SOFT_DELETED})
-    safe_words = "The power state of the server could not be read; it is as it was."
+    safe_message = "The power state of the server could not be read; it is as it was."
 
     def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)
@@ -51,7 +51,7 @@ class FollowPower(Operation[CopyFacts, Params]):
             "stop_instance",
             look_or_stop,
             on=HERE,
-            record=found,
+            record=record_power,
             deadline=600.0,
             when_silent=FAIL,
             event="compute_stop_instance",

@@ -55,9 +55,9 @@ class DirectImageBytes:
 async def serve_address(engine: Engine, url: str) -> None:
     """Tell hosts where this API is; of several, one that is there answers."""
 
-    async def tell(question: bytes) -> bytes:
+    async def answer_question(question: bytes) -> bytes:
         return url.encode()
 
     db, bus = engine.world.db, engine.world.bus
     for prefix in sorted({"", *(db.bus_prefix(name) for name in db.cells())}):
-        await bus.serve(in_cell(prefix, IMAGE_ADDRESS), tell, shared=True)
+        await bus.serve(in_cell(prefix, IMAGE_ADDRESS), answer_question, shared=True)

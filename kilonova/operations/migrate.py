@@ -83,7 +83,7 @@ class Migrate(Operation[MoveFacts, MoveParams]):
     task_state = "resize_prep"
     from_states = frozenset({ACTIVE, STOPPED})
     again_from = "cold_migrate"
-    safe_words = "The server could not be migrated; it is as it was."
+    safe_message = "The server could not be migrated; it is as it was."
     notifications: ClassVar[tuple[Notification, ...]] = (RESIZE_NOTIFICATION,)
     task = "migrate_server"
 

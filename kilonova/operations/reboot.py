@@ -23,7 +23,7 @@ class _Reboot(Operation[CopyFacts, Params]):
     facts_type = CopyFacts
     params_type = Params
     action = "reboot"
-    safe_words = "The server could not be rebooted."
+    safe_message = "The server could not be rebooted."
 
     def check(self, subject: Subject[Params]) -> CopyFacts:
         server = subject.server

@@ -46,7 +46,7 @@ from kilonova.operations.steps.guest import (
     stop_guest,
     take_claim,
 )
-from kilonova.operations.steps.outlook import kept_volumes, local_disks, outlook, root_disk
+from kilonova.operations.steps.outlook import local_disks, outlook, root_disk, unchanged_volumes
 from kilonova.operations.steps.ownership import give_runner
 from kilonova.operations.steps.power import its_copy
 from kilonova.operations.steps.select import unless_away
@@ -168,7 +168,7 @@ async def _make(host: HostContext) -> str:
     return disk
 
 
-def room_made(ctx: RebuildContext, result: StepResult) -> None:
+def record_room(ctx: RebuildContext, result: StepResult) -> None:
     """Record the new copy as the server's, though it is not made yet: nothing else can ever run."""
     copy_gone(ctx, result)
     give_runner(ctx, ctx.facts.destination, ctx.facts.copy, "its host reported the old copy removed")
@@ -237,7 +237,7 @@ class Rebuild(Operation[RebuildFacts, RebuildParams]):
     action = "rebuild"
     task_state = "rebuilding"
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
-    safe_words = "The server could not be rebuilt; it is as it was."
+    safe_message = "The server could not be rebuilt; it is as it was."
     notifications = (
         Notification("rebuild_scheduled", begins="make_copy", has_phases=False, sender="conductor"),
         Notification("rebuild", begins="make_copy", fails_from="make_copy"),
@@ -258,15 +258,15 @@ class Rebuild(Operation[RebuildFacts, RebuildParams]):
         named = {} if params.name is None else {"name": params.name}
         await edit_details(tx, op.server_id or "", {**params.details, **about}, image_ref=facts.image, **named)
 
-    def words_for(self, problem: Problem) -> str:
-        return {"no_valid_host": REFUSED, NO_WAY_BACK: GONE}.get(problem.code, self.safe_words)
+    def message_for(self, problem: Problem) -> str:
+        return {"no_valid_host": REFUSED, NO_WAY_BACK: GONE}.get(problem.code, self.safe_message)
 
     def outlook(self, subject: Subject[RebuildParams], facts: RebuildFacts) -> JsonObject:
         fate = "kept" if facts.preserve_ephemeral else "re-created"
         server = subject.server
         assert server is not None
         local = local_disks(server.flavor, fate)
-        disks = [root_disk("re-created", facts.image), *local, *kept_volumes(server)]
+        disks = [root_disk("re-created", facts.image), *local, *unchanged_volumes(server)]
         return outlook(facts.destination, facts.was, disks)
 
     def settle(self, ctx: RebuildContext) -> None:
@@ -309,7 +309,7 @@ class Rebuild(Operation[RebuildFacts, RebuildParams]):
             "make_room",
             remove_guest,
             on=REPLACED,
-            record=room_made,
+            record=record_room,
             no_return=True,
             when_silent=WAIT,
             when_declared=DEBT,

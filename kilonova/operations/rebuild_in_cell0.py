@@ -15,7 +15,7 @@ from kilonova.domain.errors import Refused, Superseded
 from kilonova.domain.json import json_object
 from kilonova.domain.params import RetryParams, ServerSpec
 from kilonova.domain.server import BUILDING, ERROR, Server, flavor_document
-from kilonova.engine.build_requests import kept_spec, put_request
+from kilonova.engine.build_requests import put_request, stored_spec
 from kilonova.engine.context import Context, Newborn, Subject
 from kilonova.engine.details import edit_details
 from kilonova.engine.journal import Op
@@ -71,7 +71,7 @@ async def _unbury(ctx: RetryContext, tx: Tx) -> ServerSpec:
     if not await rows.change(tx, control.server_mappings, {"cell": None}, **at_cell0):
         raise Superseded(f"server {ctx.server_id} has left {CELL0}")
     spec = request_of(ctx.params.spec, ctx.row)
-    await rows.change(tx, control.request_specs, {"spec": kept_spec(spec), "sealed": None}, server_id=ctx.server_id)
+    await rows.change(tx, control.request_specs, {"spec": stored_spec(spec), "sealed": None}, server_id=ctx.server_id)
     await put_request(tx, ctx.server_id or "", ctx.turn, ctx.operation_id, spec)
     return spec
 
@@ -110,7 +110,7 @@ class RebuildInCell0(Operation[RetryFacts, RetryParams]):
     action = "rebuild"
     task_state = "scheduling"
     from_states = frozenset({ERROR})
-    safe_words = "The server could not be rebuilt; it is as it was."
+    safe_message = "The server could not be rebuilt; it is as it was."
 
     def check(self, subject: Subject[RetryParams]) -> RetryFacts:
         server, params = subject.server, subject.params

@@ -32,7 +32,7 @@ from kilonova.operations.rebuild import (
     rebuild_facts,
 )
 from kilonova.operations.steps.fenced import fence_of
-from kilonova.operations.steps.outlook import kept_volumes, outlook
+from kilonova.operations.steps.outlook import outlook, unchanged_volumes
 from kilonova.operations.steps.volumes import service_of
 from kilonova.schema.tables import cell
 from kilonova.store import rows
@@ -96,7 +96,7 @@ async def restore_details(ctx: RebuildContext) -> None:
 
 class RebuildVolume(Rebuild):
     name = "rebuild_volume"
-    safe_words = "The server could not be rebuilt; it is as it was."
+    safe_message = "The server could not be rebuilt; it is as it was."
 
     def check(self, subject: Subject[RebuildParams]) -> RebuildFacts:
         server = subject.server
@@ -117,17 +117,17 @@ class RebuildVolume(Rebuild):
         if params.name is not None:
             await rows.change(tx, cell.servers, {"name": params.name}, id=server_id)
 
-    def words_for(self, problem: Problem) -> str:
+    def message_for(self, problem: Problem) -> str:
         if problem.step in AFTER:
             return "The server could not be rebuilt. If its volume was re-imaged, it holds the new image."
-        return super().words_for(problem)
+        return super().message_for(problem)
 
     def outlook(self, subject: Subject[RebuildParams], facts: RebuildFacts) -> JsonObject:
         assert subject.server is not None
         lost = {"fate": "re-created", "from_image": facts.image}
         disks = [
             {**disk, **lost} if facts.reimage and disk["volume"] == facts.volume else disk
-            for disk in kept_volumes(subject.server)
+            for disk in unchanged_volumes(subject.server)
         ]
         return outlook(facts.destination, facts.was, disks)
 

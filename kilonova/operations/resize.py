@@ -98,7 +98,7 @@ class Resize(Operation[ResizeFacts, ResizeParams]):
     task_state = "resize_prep"
     from_states = frozenset({ACTIVE, STOPPED})
     again_from = "cold_migrate"
-    safe_words = "The server could not be resized; it is as it was."
+    safe_message = "The server could not be resized; it is as it was."
     notifications = (RESIZE_NOTIFICATION,)
     task = "migrate_server"
 
@@ -120,10 +120,10 @@ class Resize(Operation[ResizeFacts, ResizeParams]):
         chosen = subject.params.disk_config
         await edit_details(tx, subject.server.id, {} if chosen is None else {"disk_config": chosen})
 
-    def words_for(self, problem: Problem) -> str:
+    def message_for(self, problem: Problem) -> str:
         if problem.code == "quota_exceeded":
             return "The server could not be resized: the quota has no room for the new flavor; it is as it was."
-        return self.safe_words
+        return self.safe_message
 
     def outlook(self, subject: Subject[ResizeParams], facts: ResizeFacts) -> JsonObject:
         assert subject.server is not None

@@ -23,7 +23,7 @@ class Restore(Operation[CopyFacts, Params]):
     action = "restore"
     task_state = "restoring"
     from_states = frozenset({SOFT_DELETED})
-    safe_words = "The server could not be restored; it is as it was."
+    safe_message = "The server could not be restored; it is as it was."
 
     def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)

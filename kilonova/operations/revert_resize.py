@@ -106,7 +106,7 @@ class RevertResize(Operation[RevertFacts, Params]):
     task_state = "resize_reverting"
     from_states = frozenset({RESIZED})
     version = 3
-    safe_words = "The migration could not be reverted."
+    safe_message = "The migration could not be reverted."
     notifications = (Notification("resize_revert"),)
 
     def check(self, subject: Subject[Params]) -> RevertFacts:
@@ -128,8 +128,8 @@ class RevertResize(Operation[RevertFacts, Params]):
         if flavor is not None:
             await check_growth(engine, mapping, flavor)
 
-    def words_for(self, problem: Problem) -> str:
-        return NOT_CHECKED if problem.step in (CHECK_SOURCE, CHECK_AGAIN) else self.safe_words
+    def message_for(self, problem: Problem) -> str:
+        return NOT_CHECKED if problem.step in (CHECK_SOURCE, CHECK_AGAIN) else self.safe_message
 
     async def accepted(self, tx: Tx, op: Op, facts: RevertFacts, subject: Subject[Params], now: float) -> None:
         await mark_migration(tx, facts.migration, "reverting", now)

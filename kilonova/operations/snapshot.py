@@ -26,7 +26,7 @@ from kilonova.engine.model import CONTROL, FAIL, UPLOAD_TOKEN, Operation, Step
 from kilonova.engine.submit import submit
 from kilonova.operations.facts import HERE, SnapshotFacts
 from kilonova.operations.steps.images import ImageContext, create_image, discard_image, require_wanted
-from kilonova.operations.steps.outlook import DiskFate, kept_volumes, outlook
+from kilonova.operations.steps.outlook import DiskFate, outlook, unchanged_volumes
 from kilonova.operations.steps.power import its_copy
 
 NOT_CREATED = "The image of the server could not be created; the server is as it was."
@@ -75,7 +75,7 @@ async def send_image(host: HostContext) -> StepResult:
     return await drop_snapshot(host)
 
 
-def words_about_image(problem: Problem) -> str:
+def image_message(problem: Problem) -> str:
     if problem.code == "image_gone":
         return "The image of the server was deleted while it was being created; the server is as it was."
     if problem.code == "image_over_quota":
@@ -90,7 +90,7 @@ class CreateImage(Operation[SnapshotFacts, ImageParams]):
     action = "createImage"
     task_state = "image_snapshot_pending"
     from_states = frozenset({ACTIVE, STOPPED})
-    safe_words = NOT_CREATED
+    safe_message = NOT_CREATED
 
     def check(self, subject: Subject[ImageParams]) -> SnapshotFacts:
         server = subject.server
@@ -100,8 +100,8 @@ class CreateImage(Operation[SnapshotFacts, ImageParams]):
         here = msgspec.structs.asdict(its_copy(subject))
         return SnapshotFacts(**here, snapshot_image=as_text(subject.params.image["id"]))
 
-    def words_for(self, problem: Problem) -> str:
-        return words_about_image(problem)
+    def message_for(self, problem: Problem) -> str:
+        return image_message(problem)
 
     def outlook(self, subject: Subject[ImageParams], facts: SnapshotFacts) -> JsonObject:
         server, image = subject.server, subject.params.image
@@ -112,7 +112,7 @@ class CreateImage(Operation[SnapshotFacts, ImageParams]):
             "uploaded_to_image": image["id"],
             "most_bytes": _most_bytes(subject),
         }
-        return {**outlook(facts.host, server.vm_state, [root, *kept_volumes(server)]), "image": image}
+        return {**outlook(facts.host, server.vm_state, [root, *unchanged_volumes(server)]), "image": image}
 
     steps = [
         Step("create_image", create_image, on=CONTROL, undo=discard_image, only_rows=True),

@@ -19,7 +19,7 @@ from kilonova.engine.context import Subject
 from kilonova.engine.course import Problem
 from kilonova.engine.model import CONTROL, Operation, Step
 from kilonova.operations.facts import SnapshotFacts, VolumeSnapshot
-from kilonova.operations.snapshot import NOT_CREATED, words_about_image
+from kilonova.operations.snapshot import NOT_CREATED, image_message
 from kilonova.operations.steps.fenced import fence_of
 from kilonova.operations.steps.images import (
     ImageContext,
@@ -110,10 +110,10 @@ class SnapshotVolumes(Operation[SnapshotFacts, ImageParams]):
     action = "createImage"
     task_state = "image_snapshot"
     from_states = frozenset({ACTIVE, STOPPED})
-    safe_words = NOT_CREATED
+    safe_message = NOT_CREATED
 
-    def words_for(self, problem: Problem) -> str:
-        return words_about_image(problem)
+    def message_for(self, problem: Problem) -> str:
+        return image_message(problem)
 
     def check(self, subject: Subject[ImageParams]) -> SnapshotFacts:
         server, image = subject.server, as_text(subject.params.image["id"])

@@ -53,7 +53,7 @@ class SoftDelete(Operation[CopyFacts, Params]):
     task_state = "soft-deleting"
     from_states = frozenset({ACTIVE, STOPPED, ERROR})
     supersedes = True
-    safe_words = "The server could not be deleted; it is as it was."
+    safe_message = "The server could not be deleted; it is as it was."
 
     def check(self, subject: Subject[Params]) -> CopyFacts:
         assert subject.server is not None

@@ -21,7 +21,7 @@ class Start(Operation[CopyFacts, Params]):
     task_state = "powering-on"
     from_states = frozenset({STOPPED})
     notifications = (Notification("power_on"),)
-    safe_words = "The server could not be started; it is as it was."
+    safe_message = "The server could not be started; it is as it was."
 
     def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)

@@ -22,7 +22,7 @@ class Stop(Operation[CopyFacts, Params]):
     task_state = "powering-off"
     from_states = frozenset({ACTIVE, ERROR})
     notifications = (Notification("power_off"),)
-    safe_words = "The server could not be stopped; it is as it was."
+    safe_message = "The server could not be stopped; it is as it was."
 
     def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)

@@ -16,7 +16,7 @@ from kilonova.domain.errors import Refused
 from kilonova.policy.file import parsed, read_rules, refused
 from kilonova.policy.rules import DEFAULTS, SCOPE_FREE
 
-MOST_KEPT = 50_000
+MOST_CACHED = 50_000
 
 
 class Policy:
@@ -25,7 +25,7 @@ class Policy:
         self._defaults = defaults
         self._file = file
         self._enforcer: Any = None
-        self._kept: dict[tuple[Any, ...], bool] = {}
+        self._cache: dict[tuple[Any, ...], bool] = {}
         if file is not None:
             self._enforcer = _enforcer({**defaults, **read_rules(file, defaults)}, file)
 
@@ -60,13 +60,13 @@ class Policy:
         return self._known(key, rule, caller, target)
 
     def _known(self, key: tuple[Any, ...], rule: str, caller: Caller, target: Mapping[str, str]) -> bool:
-        decision = self._kept.get(key)
+        decision = self._cache.get(key)
         if decision is None:
             if rule not in self._defaults:
                 raise KeyError(f"there is no policy rule {rule}")
-            if len(self._kept) >= MOST_KEPT:
-                self._kept.clear()
-            decision = self._kept[key] = self._judge(rule, caller, target)
+            if len(self._cache) >= MOST_CACHED:
+                self._cache.clear()
+            decision = self._cache[key] = self._judge(rule, caller, target)
         return decision
 
     def _judge(self, rule: str, caller: Caller, target: Mapping[str, str]) -> bool:

@@ -16,18 +16,18 @@ from kilonova.domain.errors import Refused
 from kilonova.domain.json import Json, as_text
 from kilonova.world import Row
 
-Thing: TypeAlias = dict[str, Json]  # one record, by the names of its attributes
+Record: TypeAlias = dict[str, Json]  # one record, by the names of its attributes
 Columns: TypeAlias = dict[str, object]  # of a row to write, by their names
 Filter = Callable[[str], ColumnElement[bool]]  # a condition whose parameter has this name
 VIEWER = "viewer"  # the parameter that holds the project that looks
 MOST_SHOWN = 80  # characters of an id that an error repeats
 
 
-def id_of(record: Thing) -> str:
+def id_of(record: Record) -> str:
     return as_text(record["id"])
 
 
-def owner_of(record: Thing) -> str:
+def owner_of(record: Record) -> str:
     """Return the project that has it; "" if none has."""
     return as_text(record["project_id"])
 
@@ -78,7 +78,7 @@ class Order(NamedTuple):
 @dataclass(frozen=True, eq=False)  # one object per kind: it is a key of the statements
 class Kind:
     name: str  # "security_group"; with an s its collection
-    words: str  # "security group", for sentences
+    label: str  # "security group", for sentences
     table: Table
     attributes: Mapping[str, tuple[str, Form]] = field(default_factory=dict)
     visible: ColumnElement[bool] | None = None  # by VIEWER; None: what the project owns
@@ -97,10 +97,10 @@ class Kind:
 
     @property
     def not_found(self) -> str:
-        return f"{self.words.replace(' ', '_')}_not_found"
+        return f"{self.label.replace(' ', '_')}_not_found"
 
-    def missing(self, thing_id: str) -> Refused:
-        return Refused(self.not_found, f"{self.words.capitalize()} {thing_id[:MOST_SHOWN]} could not be found.")
+    def missing(self, record_id: str) -> Refused:
+        return Refused(self.not_found, f"{self.label.capitalize()} {record_id[:MOST_SHOWN]} could not be found.")
 
     def own(self) -> ColumnElement[bool]:
         return self.table.c.project_id == bindparam(VIEWER)
@@ -109,7 +109,7 @@ class Kind:
         statement = select(self.table) if self.source is None else self.source
         return statement if sees_all else statement.where(self.own() if self.visible is None else self.visible)
 
-    def view(self, row: Row) -> Thing:
+    def view(self, row: Row) -> Record:
         return {
             name: row[column] if form.show is None else form.show(row[column])
             for name, (column, form) in self.attributes.items()

@@ -14,7 +14,7 @@ from kilonova.store import keyset
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
-SHAPES_KEPT = 1024  # anybody can ask in a new shape; the oldest is forgotten
+MOST_SHAPES = 1024  # anybody can ask in a new shape; the oldest is forgotten
 
 EQUAL, OTHER, ABOVE, AT_LEAST, BELOW, AT_MOST = "eq", "neq", "gt", "gte", "lt", "lte"
 COMPARISONS = (EQUAL, OTHER, ABOVE, AT_LEAST, BELOW, AT_MOST)
@@ -63,7 +63,7 @@ async def find(tx: Tx, kind: Kind, viewer: str | None, query: ListQuery = ALL, *
     if query.limit >= 0:
         values |= {"most": query.limit, "skip": query.offset}
     if query.marker is not None:
-        values |= await _place(tx, kind, viewer, query.marker, order, params)
+        values |= await _marker_values(tx, kind, viewer, query.marker, order, params)
     statement = _page(shape, order, query.limit >= 0, query.marker is not None, query.reverse)
     rows = await tx.all(statement, **values, **params)
     return list(reversed(rows)) if query.reverse else rows
@@ -76,11 +76,11 @@ async def count(tx: Tx, kind: Kind, viewer: str | None, query: ListQuery = ALL) 
     return 0 if row is None else int(row["count"])
 
 
-async def find_one(tx: Tx, kind: Kind, viewer: str | None, thing_id: str) -> Row:
+async def find_one(tx: Tx, kind: Kind, viewer: str | None, record_id: str) -> Row:
     """Return the row. Raises `Refused` if it does not exist, or this project may not see it."""
-    row = await look_up(tx, kind, viewer, thing_id)
+    row = await look_up(tx, kind, viewer, record_id)
     if row is None:
-        raise kind.missing(thing_id)
+        raise kind.missing(record_id)
     return row
 
 
@@ -92,7 +92,7 @@ async def look_up(tx: Tx, kind: Kind, viewer: str | None, key: str, **params: An
 async def find_by_ids(tx: Tx, kind: Kind, ids: Sequence[str]) -> list[Row]:
     """Return the rows in the order of the ids."""
     rows = {row["id"]: row for row in await tx.all(_by_ids(kind), ids=list(ids))}
-    return [rows[thing_id] for thing_id in ids if thing_id in rows]
+    return [rows[record_id] for record_id in ids if record_id in rows]
 
 
 def _shape(kind: Kind, viewer: str | None, query: ListQuery) -> tuple[_Shape, dict[str, object]]:
@@ -114,7 +114,7 @@ def _complete(kind: Kind, wanted: Sequence[Order]) -> tuple[Order, ...]:
     return tuple(keys.values())
 
 
-async def _place(
+async def _marker_values(
     tx: Tx, kind: Kind, viewer: str | None, marker: str, order: Sequence[Order], params: Mapping[str, Any]
 ) -> dict[str, object]:
     row = await look_up(tx, kind, viewer, marker, **params)
@@ -132,7 +132,7 @@ def _least(kind: Kind, column: str) -> Any:
 # -- statements -------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(SHAPES_KEPT)
+@lru_cache(MOST_SHAPES)
 def _page(shape: _Shape, order: tuple[Order, ...], limited: bool, marked: bool, reverse: bool) -> Sql:
     keys = [keyset.By(_sortable(shape.kind, one.column), one.descending is not reverse) for one in order]
     statement = _matching(shape, shape.kind.rows(shape.sees_all))
@@ -144,18 +144,18 @@ def _page(shape: _Shape, order: tuple[Order, ...], limited: bool, marked: bool, 
     return Sql(statement)
 
 
-@lru_cache(SHAPES_KEPT)
+@lru_cache(MOST_SHAPES)
 def _count(shape: _Shape) -> Sql:
     rows = _matching(shape, shape.kind.rows(shape.sees_all))
     return Sql(rows.with_only_columns(func.count().label("count"), maintain_column_froms=True))
 
 
-@lru_cache(SHAPES_KEPT)
+@lru_cache(MOST_SHAPES)
 def _by_key(kind: Kind, sees_all: bool) -> Sql:
     return Sql(kind.rows(sees_all).where(kind.table.c[kind.key] == bindparam("key")))
 
 
-@lru_cache(SHAPES_KEPT)
+@lru_cache(MOST_SHAPES)
 def _by_ids(kind: Kind) -> Sql:
     return Sql(select(kind.table).where(in_list(kind.table.c.id, "ids")))
 

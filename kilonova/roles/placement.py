@@ -124,7 +124,7 @@ async def _placement(path: Path, settings: Settings, listener: Listener, *, auth
             service = PlacementService(world, identity or Nobody(), policy, listener.url)
             app = Seen(make_placement_app(service, settings, auth, profile), access_log=listener.options.access_log)
             if identity is not None:
-                await _tell_how_to_log_in(identity, data, settings, listener)
+                await _print_login(identity, data, settings, listener)
             data.keep_all()
             listener.listen()
             say_once(f"kilonova: placement ready on {listener.address}", service.unready)
@@ -201,7 +201,7 @@ async def _identity(data: DataDirectory, settings: Settings, world: World, store
     return identity
 
 
-async def _tell_how_to_log_in(identity: Identity, data: DataDirectory, settings: Settings, listener: Listener) -> None:
+async def _print_login(identity: Identity, data: DataDirectory, settings: Settings, listener: Listener) -> None:
     from kilonova.store.clouds import write_clouds
 
     given = settings.identity.admin_password_file

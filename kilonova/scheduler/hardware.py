@@ -135,7 +135,7 @@ def _claims(hardware: HostHardware, rows: Sequence[Row]) -> tuple[HostClaim, ...
     """Return the claims of copies, and those expected of copies in the making: the host would fit them likewise."""
     claims: list[HostClaim] = [claim for row in rows if (claim := claim_from(row["claim"])) is not None]
     for row in rows:
-        requested = flavor_from(row["flavor"]).wish if row["claim"] is None else None
+        requested = flavor_from(row["flavor"]).hardware if row["claim"] is None else None
         if requested is not None and requested.needs_claim:
             expected = fit(requested, hardware, claims)
             if not isinstance(expected, str):

@@ -30,7 +30,7 @@ Items = tuple[tuple[str, V], ...]
 def needs_of(flavor: Flavor, image: Mapping[str, str], *, volume_backed: bool = False) -> CandidateQuery:
     """Return the query for a flavor and an image, cached: servers have few distinct flavors."""
     amounts = flavor.resources() | {DISK_GB: _disk(flavor, volume_backed)}
-    threads = flavor.wish.rules.thread_policy if flavor.wish is not None else ""
+    threads = flavor.hardware.rules.thread_policy if flavor.hardware is not None else ""
     properties = {key: str(value) for key, value in image.items()}
     return _needs(tuple(amounts.items()), threads, _items(flavor.extra_specs), _items(properties))
 

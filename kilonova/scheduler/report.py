@@ -53,8 +53,8 @@ def _taken(decision: StoredDecision) -> list[str]:
     if decision.chosen is None:
         unknown = decision.unknown
         return [f"chosen: none; of {unknown} hosts it is not known whether they fit" if unknown else "chosen: none"]
-    words = [remark for remark in (decision.rule, decision.missed) if remark]
-    lines = ["; ".join([f"chosen: {_weight(decision.chosen)}", *words])]
+    remarks = [remark for remark in (decision.rule, decision.missed) if remark]
+    lines = ["; ".join([f"chosen: {_weight(decision.chosen)}", *remarks])]
     if decision.alternates:
         lines.append(f"alternates: {', '.join(map(_weight, decision.alternates))}")
     return lines

@@ -46,7 +46,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     @property
     def hardware(self) -> HardwareRequest | None:
         """The request for CPUs, cells, pages and devices; None: any will do."""
-        return self.flavor.wish if self.flavor.wish is not None and self.flavor.wish.needs_claim else None
+        return self.flavor.hardware if self.flavor.hardware is not None and self.flavor.hardware.needs_claim else None
 
     @property
     def only_host(self) -> str | None:

@@ -23,7 +23,7 @@ def histories(first: int, count: int, length: int) -> int:
     for number in range(first, first + count):
         result = run(draw(str(number), length))
         operations += result.operations
-        if result.found:
+        if result.violations:
             bad += 1
             print(f"seed {number} fails: kilonova sim replay {number} --length {length}")
             _print(result)
@@ -38,7 +38,7 @@ def replay(seed: str, length: int, *, shrinking: bool = True) -> int:
     history = draw(seed, length)
     result = run(history)
     print(f"seed {seed}: {result.operations} operations, journals sha256 {result.digest}")
-    if not result.found:
+    if not result.violations:
         print("all invariants hold")
         return 0
     _print(result)
@@ -51,7 +51,7 @@ def replay(seed: str, length: int, *, shrinking: bool = True) -> int:
 
 
 def fails(history: History) -> bool:
-    return bool(run(history).found)
+    return bool(run(history).violations)
 
 
 def crashes(names: Iterable[str] = (), sample: int = 0, seed: int = 0) -> int:
@@ -75,10 +75,10 @@ def _at_least(least: int, **given: int) -> None:
 def _crash_scenario(scenario: Scenario, sample: int, seed: int) -> int:
     points = count_points(scenario)
     offsets = chosen_points(scenario.name, points, sample, seed)
-    failures = [c for everyone in (False, True) for c in matrix(scenario, offsets, everyone=everyone) if c.found]
+    failures = [c for everyone in (False, True) for c in matrix(scenario, offsets, everyone=everyone) if c.violations]
     print(f"{scenario.name}: {points} points, {2 * len(offsets)} crashes tried, {len(failures)} failed")
     for crash in failures:
-        print(f"  at point {crash.point} ({crash.who}): {'; '.join(crash.found)}")
+        print(f"  at point {crash.point} ({crash.who}): {'; '.join(crash.violations)}")
     return len(failures)
 
 
@@ -90,5 +90,5 @@ def chosen_points(name: str, points: int, sample: int, seed: int) -> list[int]:
 
 
 def _print(result: HistoryResult) -> None:
-    for sentence in result.found:
+    for sentence in result.violations:
         print(f"  {sentence}")

@@ -100,7 +100,7 @@ def journals_of(records: Records) -> Iterator[tuple[str, Journal]]:
         for operation in tables.get("operations", []):
             steps = [row for row in tables["steps"] if row["operation_id"] == operation["id"] and row["way"] == "do"]
             steps.sort(key=lambda row: int(row["ordinal"]))
-            journal = [(row["name"], row["place"]) for row in steps]
+            journal = [(row["name"], row["host"]) for row in steps]
             if not operation["live"] and len(dict(journal)) == len(journal):
                 yield operation["kind"], journal
 

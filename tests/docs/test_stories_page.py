@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kilonova.sim.stories.scene import ALL_OF_IT, WORDS
+from kilonova.sim.stories.scene import ALL_OF_IT, SUBJECTS
 from kilonova.sim.stories.verbs import Verbs
 from tests.docs.markdown import ROOT, sections, table, tables
 
@@ -27,7 +27,7 @@ def test_every_verb_is_there() -> None:
 
 
 def test_every_key_of_then_is_there() -> None:
-    assert first_words("Then", "key") == set(WORDS)
+    assert first_words("Then", "key") == set(SUBJECTS)
 
 
 def test_keys_that_compare_everything_are_marked() -> None:

@@ -50,7 +50,7 @@ class Cloud(SimCloud):
     def steps(self, operation_id):
         rows = [row for row in self.records().table("steps") if row["operation_id"] == operation_id]
         return [
-            (row["name"], row["way"], row["place"], row["state"]) for row in sorted(rows, key=lambda r: r["ordinal"])
+            (row["name"], row["way"], row["host"], row["state"]) for row in sorted(rows, key=lambda r: r["ordinal"])
         ]
 
 

@@ -31,7 +31,7 @@ _TEXTS = {"course": "{}", "params": "{}", "facts": "{}", "cause": to_json(CAUSE)
 OPERATION = dict.fromkeys(operations.c.keys()) | zeros(
     operations, id="o", kind="stop", server_id="s", turn=5, state="running", ordinal=2, live=1, created_at=NOW, **_TEXTS
 )
-_PLACED = {"name": "plan", "way": "do", "place": "", "heir_of": None, "server_id": "s", "turn": 5}
+_PLACED = {"name": "plan", "way": "do", "host": "", "heir_of": None, "server_id": "s", "turn": 5}
 STEP = zeros(steps, operation_id="o", ordinal=2, state="ready", worker=None, open=1, not_before=7.0, **_PLACED)
 MOVE = {"id": "m", "server_id": "s", "operation_id": "o", "kind": "migration", "status": "migrating", "open": 1}
 COPY = {"server_id": "s", "host": "host1", "copy": 1, "state": "making", "claim": None, "operation_id": "o"}

@@ -59,7 +59,7 @@ def test_a_worker_gives_back_what_it_took_a_lease_ago_and_does_not_do(cloud: Any
 
     async def held(engine: Engine) -> int:
         async def body(tx: Tx) -> None:
-            values = {"place": "", "state": "taken", "worker": engine.worker, "taken_at": await tx.now() - age}
+            values = {"host": "", "state": "taken", "worker": engine.worker, "taken_at": await tx.now() - age}
             await rows.change(tx, steps, values, operation_id=operation, open=1)
 
         journal = engine.world.db.cell("cell1")
@@ -82,7 +82,7 @@ def test_a_step_put_off_further_than_a_pause_can_be_is_due(cloud: Any, ahead: fl
         journal = engine.world.db.cell("cell1")
 
         async def put_off(tx: Tx) -> None:
-            values = {"place": "", "not_before": await tx.now() + ahead}
+            values = {"host": "", "not_before": await tx.now() + ahead}
             assert await rows.change(tx, steps, values, operation_id=operation, open=1)
 
         await journal.write(put_off)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kilonova.domain.errors import CommitFailed, CommitUnknown, Superseded
-from kilonova.engine.conclude import _found
+from kilonova.engine.conclude import _own_move
 from kilonova.engine.journal import load
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables.journal import steps
@@ -127,9 +127,9 @@ def test_after_an_unknown_commit_only_its_own_step_is_driven(cloud, holder):
         journal = engine.world.db.cell("cell1")
 
         async def body(tx):
-            assert await rows.change(tx, steps, {"worker": holder}, operation_id=operation, place="", open=1)
+            assert await rows.change(tx, steps, {"worker": holder}, operation_id=operation, host="", open=1)
             op = await load(tx, operation)
-            return await _found(replace(engine, worker="me"), tx, journal, op, op.ordinal - 1)
+            return await _own_move(replace(engine, worker="me"), tx, journal, op, op.ordinal - 1)
 
         return await journal.write(body)
 

@@ -178,7 +178,7 @@ def test_a_returning_host_pays_before_it_works_or_receives(building):
     assert [debt["host"] for debt in cloud.records().table("debts")] == ["host1"]
     report = CopyReport(server=server, copy=copy, power="on", whole=True, marker="x", defined=True)
     told = speaker.register(report)
-    assert [(v.server, v.copy, v.word) for v in told.verdicts] == [(server, copy, "destroy")]
+    assert [(v.server, v.copy, v.action) for v in told.verdicts] == [(server, copy, "destroy")]
     assert speaker.beat().register_again, "no work before the verdicts are carried out"
     assert _accepting(cloud) == {"host1": 0, "host2": 1}
     assert speaker.returned(destroyed=[(server, copy)])
@@ -194,7 +194,7 @@ def test_a_copy_that_is_newer_than_the_records_is_left_alone(building):
     newer = cloud.server(order.server)["turn"] + 1
     report = CopyReport(server=order.server, copy=newer, power="on", whole=True, marker="x", defined=True)
     (verdict,) = speaker.register(report).verdicts
-    assert (verdict.word, verdict.copy) == ("quarantine", newer)
+    assert (verdict.action, verdict.copy) == ("quarantine", newer)
     assert [(q["server_id"], q["copy"]) for q in cloud.records().table("quarantine")] == [(order.server, newer)]
 
 

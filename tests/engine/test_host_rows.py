@@ -12,7 +12,7 @@ import pytest
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.domain.guest import HostInventory
 from kilonova.domain.messages import Register, Returned
-from kilonova.engine.restored_gone import _hand_on, _record_word
+from kilonova.engine.restored_gone import _hand_on, _record_declaration
 from kilonova.hosts import failures, registration, registration_end, states
 from kilonova.hosts.registration import identity_of
 from kilonova.schema.tables import cell, control, journal
@@ -58,8 +58,8 @@ def engine_at(tx: Tx, *, registered: int = 0) -> Any:
     return engine
 
 
-async def record_word(tx: Tx) -> None:
-    await _record_word(stores(tx), "cell1", HOST, "declared gone")  # type: ignore[arg-type]
+async def record_declaration(tx: Tx) -> None:
+    await _record_declaration(stores(tx), "cell1", HOST, "declared gone")  # type: ignore[arg-type]
 
 
 async def hand_on(tx: Tx) -> None:
@@ -236,14 +236,14 @@ WRITES = [
         {"name": "0"},
         lambda tx: registration._recorded(tx, WHO, None, ("h", "p")),
     ),
-    Case("gone host", cell.hosts, HOST, {"name": "0"}, record_word),
-    Case("server of a gone host", cell.servers, SERVER, {"runner_host": "host0", "deleted": 1}, record_word),
+    Case("gone host", cell.hosts, HOST, {"name": "0"}, record_declaration),
+    Case("server of a gone host", cell.servers, SERVER, {"runner_host": "host0", "deleted": 1}, record_declaration),
     Case(
         "move from a gone host",
         cell.migrations,
         {**MOVE, "source_host": "host1"},
         {"source_host": "host0", "open": 0},
-        record_word,
+        record_declaration,
     ),
     Case("host that has its name", cell.hosts, HOST, {"name": "0"}, hand_on),
 ]

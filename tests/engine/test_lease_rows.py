@@ -22,9 +22,9 @@ from kilonova.world import Store, Tx
 from tests.support.neighbours import Watched, put_neighbours, zeros
 
 NOW, LEASE = 1000.0, 30.0
-TEXTS = {"name": "plan", "way": "do", "place": "", "worker": "me", "state": "taken", "open": 1, "taken_at": NOW - LEASE}
+TEXTS = {"name": "plan", "way": "do", "host": "", "worker": "me", "state": "taken", "open": 1, "taken_at": NOW - LEASE}
 STEP = {"operation_id": "o", "ordinal": 1, **TEXTS}
-OTHERS = {"place": "host1", "state": "ready", "open": 0}  # a host's, nobody's, and one that has ended
+OTHERS = {"host": "host1", "state": "ready", "open": 0}  # a host's, nobody's, and one that has ended
 Run = Callable[[Callable[[Any, Store], Awaitable[None]]], None]
 
 

@@ -95,7 +95,7 @@ def test_copies_of_servers_that_run_elsewhere_are_not_adopted(scene, power, whol
     before = standing(cloud)
     reported = [CopyReport(server, copy, power, whole) for server in servers for copy in (1, 2, 3, 99)]
     verdicts = liar.register(*reported).verdicts
-    assert {verdict.word for verdict in verdicts} <= {"destroy", "quarantine"}
+    assert {verdict.action for verdict in verdicts} <= {"destroy", "quarantine"}
     assert not any(verdict.run or verdict.guest for verdict in verdicts)
     assert standing(cloud) == before
 

@@ -31,7 +31,7 @@ AT_OTHER = {"server_id": "t", "host": "host3", "copy": 3}
 async def judged(tx: Tx, gone: Any = None) -> str:
     verdicts = await judge_copies(tx, "host2", [report(2)], True, gone)
     assert {"host3"}.isdisjoint(one.server for one in verdicts)
-    return next(one.word for one in verdicts if (one.server, one.copy) == ("s", 2))
+    return next(one.action for one in verdicts if (one.server, one.copy) == ("s", 2))
 
 
 @pytest.mark.parametrize("gone", [None, {"ended_at": None}], ids=["returned", "declared gone"])
@@ -82,7 +82,7 @@ def test_a_host_pays_its_own_debts_only(run: Any) -> None:
         await rows.put(tx, cell.debts, **zeros(cell.debts, **{**DEBT, "copy": 3}))
         await rows.put(tx, cell.debts, **zeros(cell.debts, **DEBT))
         told = await judge_copies(tx, "host2", [report(2)], True)
-        assert [(one.server, one.copy, one.word) for one in told] == [("s", 2, "destroy"), ("s", 3, "destroy")]
+        assert [(one.server, one.copy, one.action) for one in told] == [("s", 2, "destroy"), ("s", 3, "destroy")]
 
     run(body)
 

@@ -53,7 +53,7 @@ STOP = REGISTRY["stop"]
 KEY = IdempotencyKey("k", "route", "hash")
 ASK = Ask(kind="stop", server_id="s", cause=CAUSE, key=KEY)
 STEP_OF = {"operation_id": "0", "ordinal": 1}
-AT_HOST = {**STEP, "place": "host1", "state": "taken", "not_before": 0.0}
+AT_HOST = {**STEP, "host": "host1", "state": "taken", "not_before": 0.0}
 DUE = {**STEP, "not_before": 0.0}
 
 
@@ -276,7 +276,7 @@ CASES = [
         AT_HOST,
         STEP_OF,
         has_its_step,
-        {"open": 0, "way": "undo", "place": "host2", "state": "ready"},
+        {"open": 0, "way": "undo", "host": "host2", "state": "ready"},
         OF_OPERATION,
     ),
     Case("word", journal.interventions, SAID, {"operation_id": "0", "ordinal": 1}, noted_before),
@@ -314,16 +314,16 @@ CASES = [
         DUE,
         {},
         lambda tx: take.ready_operations(store_of(tx)),
-        {"open": 0, "place": "host1", "state": "taken", "not_before": NOW + 1.0},
+        {"open": 0, "host": "host1", "state": "taken", "not_before": NOW + 1.0},
     ),
-    Case("step of a host", journal.steps, AT_HOST, STEP_OF, for_host, {"open": 0, "place": "host2"}),
+    Case("step of a host", journal.steps, AT_HOST, STEP_OF, for_host, {"open": 0, "host": "host2"}),
     Case(
         "host with work",
         journal.steps,
         AT_HOST,
         {},
         lambda tx: take.hosts_with_work(store_of(tx)),
-        {"open": 0, "place": ""},
+        {"open": 0, "host": ""},
     ),
 ]
 

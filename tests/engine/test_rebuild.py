@@ -52,7 +52,7 @@ def test_permission_to_run_has_a_step_of_its_own_and_no_commit(cloud, stopped):
     steps = [row for row in cloud.records().table("steps") if row["operation_id"] == operation]
     stop, grant, start = sorted(steps, key=lambda row: row["ordinal"])[2:5]
     assert [stop["name"], grant["name"], start["name"]] == ["stop_old_copy", "grant_runner", "rebuild_instance"]
-    assert (grant["state"], grant["open"], grant["place"], grant["result"]) == ("done", 0, "", "{}")
+    assert (grant["state"], grant["open"], grant["host"], grant["result"]) == ("done", 0, "", "{}")
     assert stop["ended_at"] == grant["created_at"] == grant["ended_at"] == start["taken_at"]
 
 

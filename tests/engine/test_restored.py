@@ -71,7 +71,7 @@ async def owe(tx: Tx, copy: int, created_at: float) -> None:
 
 
 async def words(tx: Tx, host: str, *reports: CopyReport) -> list[tuple[str, bool]]:
-    return [(one.word, one.run) for one in await judge_copies(tx, host, reports, True)]
+    return [(one.action, one.run) for one in await judge_copies(tx, host, reports, True)]
 
 
 def test_copies_that_the_records_do_not_know_are_kept(run: Any) -> None:

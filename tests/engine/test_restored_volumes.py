@@ -57,11 +57,11 @@ def test_each_is_listed(lab):
     attach(lab, server, lab.stock.volumes[0])
     for name in list(lab.roles):
         lab.kill(name)
-    kept = [one.kept for one in lab.alone(begin_era, "a new era", faulty=False)]
+    kept = [one.volume_sentences for one in lab.alone(begin_era, "a new era", faulty=False)]
     (sentence,) = [sentence for sentences in kept for sentence in sentences]
     text = f"volume {lab.stock.volumes[0]}: went with server {server} by the old records; it is kept"
     assert sentence.startswith(text)
-    assert not any(one.kept for one in lab.alone(begin_era, "a new era", faulty=False))
+    assert not any(one.volume_sentences for one in lab.alone(begin_era, "a new era", faulty=False))
     (volume,) = server_volumes(lab.server(server)["volume_info"])
     assert volume.attachment_id and not volume.delete_on_termination
 
@@ -71,7 +71,7 @@ def test_one_that_was_made_for_a_server_that_was_being_built(cloud):
     lab = cloud(hosts=1, volumes=1, boot_seconds=200.0)
     wanted = [{"size": 1, "device": "/dev/vdb", "delete_on_termination": True}]
     server, _ = lab.make(volumes=wanted, wait=30.0)
-    (volume,) = [row["id"] for row in lab.records().table("volumes") if row["made_for"] == server]
+    (volume,) = [row["id"] for row in lab.records().table("volumes") if row["created_for"] == server]
     put_back(lab, lab.back_up(), ("cell1",))
     (document,) = [row["spec"] for row in lab.records().table("request_specs") if row["server_id"] == server]
     spec = msgspec.json.decode(document, type=ServerSpec)

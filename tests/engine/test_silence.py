@@ -50,13 +50,13 @@ def test_only_steps_that_lie_with_a_host_are_looked_at(tmp_path, monkeypatch):
         looked.append((row["operation_id"], row["kind"], step.name))
 
     async def put(tx, operation, name, **values):
-        step = {**STEP, "operation_id": operation, "name": name, "place": "host1", **values}
+        step = {**STEP, "operation_id": operation, "name": name, "host": "host1", **values}
         await rows.put(tx, steps, **step)
 
     async def body(tx):
         for kind in kinds:
             await rows.put(tx, operations, **{**OPERATION, "id": kind, "kind": kind})
-        for ordinal, other in enumerate(({"open": 0}, {"place": ""})):
+        for ordinal, other in enumerate(({"open": 0}, {"host": ""})):
             await put(tx, "migrate", "claim", ordinal=ordinal, **other)
         await put(tx, "migrate", "resize_instance")
         await put(tx, "reboot", "resize_instance", heir_of="migrate")

@@ -15,7 +15,7 @@ from kilonova.engine.course import ABANDONED, Problem
 from kilonova.engine.findings import Intervention
 
 OP = {"is_live": True, "ordinal": 3}
-READY = {"place": "", "open": 1, "state": "ready", "worker": None}
+READY = {"host": "", "open": 1, "state": "ready", "worker": None}
 ABANDONED_BEFORE = Problem(code=ABANDONED, message="bind was abandoned by a: b", step="bind")
 MINE = {**READY, "state": "taken", "worker": "me"}
 
@@ -27,7 +27,7 @@ MINE = {**READY, "state": "taken", "worker": "me"}
         (OP, READY, False, None, 1, False),
         (OP, READY, False, 3, 1, True),  # what it waits for may be there
         (OP, READY, False, 2, 1, False),  # that was another step
-        (OP, {**READY, "place": "host1"}, True, None, 1, False),
+        (OP, {**READY, "host": "host1"}, True, None, 1, False),
         (OP, {**READY, "open": 0}, True, None, 1, False),
         (OP, None, True, None, 1, False),
         ({**OP, "is_live": False}, READY, True, None, 1, False),

@@ -48,7 +48,7 @@ def cloud() -> Iterator[SimCloud]:
 
 def ticket_of(cloud: SimCloud) -> Ticket:
     step = next(row for row in read_records(cloud).table("steps") if row["name"] == "upload_image" and row["open"])
-    return Ticket("cell1", step["operation_id"], step["ordinal"], step["place"], IMAGE)
+    return Ticket("cell1", step["operation_id"], step["ordinal"], step["host"], IMAGE)
 
 
 def refusal(cloud: SimCloud, token: str, image: str = IMAGE, verb: str = SEND) -> str:

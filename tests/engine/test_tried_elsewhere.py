@@ -27,5 +27,5 @@ def test_every_attempt_has_another_destination(cloud, kind):
         operation = cloud.submit(kind, server, **PARAMS.get(kind, {})).operation_id
         cloud.loop.run_for(60.0)
     steps = [row for row in cloud.records().databases["cell1"]["steps"] if row["operation_id"] == operation]
-    tried = [row["place"] for row in steps if row["state"] == "failed" and row["attempt"] == 1 and row["place"]]
+    tried = [row["host"] for row in steps if row["state"] == "failed" and row["attempt"] == 1 and row["host"]]
     assert len(tried) > 1 and len({*tried}) == len(tried)

@@ -64,7 +64,7 @@ def test_of_a_host_that_returns(run: Any, of: Any, given: Any, power: str, word:
     async def body(tx: Tx) -> None:
         await put(tx, of, **given)
         (verdict,) = await judge_copies(tx, "host2", [report(2, power)], True)
-        assert (verdict.word, why in verdict.why) == (word, True), verdict.why
+        assert (verdict.action, why in verdict.why) == (word, True), verdict.why
 
     run(body)
 
@@ -75,7 +75,7 @@ def test_an_old_copy_that_runs_is_not_the_one_of_an_open_move(run: Any, power: s
         await put(tx, RESTORED, "whole")
         await rows.put(tx, cell.migrations, **zeros(cell.migrations, **MOVE))
         (verdict,) = await judge_copies(tx, "host2", [report(2, power)], True)
-        assert verdict.word == ("quarantine" if power == "on" else "stop")
+        assert verdict.action == ("quarantine" if power == "on" else "stop")
 
     run(body)
 
@@ -103,7 +103,7 @@ def test_of_a_host_that_was_declared_gone(run: Any, of: Any, given: Any, ended_a
         await put(tx, of, **given)
         gone: Any = {"ended_at": ended_at}
         (verdict,) = await judge_copies(tx, "host2", [report(2)], True, gone)
-        assert verdict.word == word
+        assert verdict.action == word
 
     run(body)
 

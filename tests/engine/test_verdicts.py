@@ -76,7 +76,7 @@ def test_a_host_that_was_declared_gone_and_is_back(run: Any, of: Any, state: str
         if state is not None:
             await put_copy(tx, state)
         gone: Any = {"ended_at": None}
-        assert [one.word for one in await judge_copies(tx, "host2", [report(2)], True, gone)] == [word]
+        assert [one.action for one in await judge_copies(tx, "host2", [report(2)], True, gone)] == [word]
 
     run(body)
 
@@ -170,7 +170,7 @@ def test_a_copy_that_may_run_is_started_only_if_it_should(
         await rows.put(tx, cell.servers, **server(**{**HERE, "runner_copy": 2}, **of))
         await put_copy(tx, "whole")
         (verdict,) = await judge_copies(tx, "host2", [report(2, whole=whole)], resumes)
-        assert (verdict.word, verdict.run) == (word, runs)
+        assert (verdict.action, verdict.run) == (word, runs)
 
     run(body)
 
@@ -187,7 +187,7 @@ def test_a_copy_from_before_the_restore_is_kept_only_for_an_open_move_from_it(ru
         await put_copy(tx, "whole")
         await rows.put(tx, cell.migrations, **zeros(cell.migrations, **{**MOVE, **other}))
         (verdict,) = await judge_copies(tx, "host2", [report(2)], True)
-        assert verdict.word == ("quarantine" if other else "stop")
+        assert verdict.action == ("quarantine" if other else "stop")
 
     run(body)
 

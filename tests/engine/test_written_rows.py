@@ -16,7 +16,7 @@ from kilonova.engine import accept, debts, findings, records, secrets
 from kilonova.engine import journal as log
 from kilonova.engine.abandon import resume
 from kilonova.engine.build_requests import take_request
-from kilonova.engine.children import tell_parent
+from kilonova.engine.children import notify_parent
 from kilonova.engine.conclude import _next_turn
 from kilonova.engine.context import Context, Newborn
 from kilonova.engine.course import Go, Problem
@@ -105,7 +105,7 @@ async def take_build_request(tx: Tx) -> None:
     await take_request(tx, request, "new", STOP, NOW)
 
 
-TAKEN = {**STEP, "state": "taken", "worker": "other", "taken_at": NOW + 5.0, "place": "host1"}
+TAKEN = {**STEP, "state": "taken", "worker": "other", "taken_at": NOW + 5.0, "host": "host1"}
 EVENT = {"operation_id": "o", "event": "e", "server_id": "s", "position": 200, "finished_at": None}
 ACTION = {"operation_id": "o", "server_id": "s", "request_id": "r", "action": "stop"}
 DEBT = {"host": "host1", "server_id": "s", "copy": 1, "verb": "ensure_absent", "after": "{}", "operation_id": "o"}
@@ -234,7 +234,7 @@ CASES = [
         journal.steps,
         {**STEP, "state": "taken", "worker": "other"},
         {"operation_id": "0"},
-        lambda tx: tell_parent(engine_of(tx), store_of(tx), "o"),
+        lambda tx: notify_parent(engine_of(tx), store_of(tx), "o"),
         {"open": 0, "state": "ready"},
     ),
     Case(
@@ -242,7 +242,7 @@ CASES = [
         journal.steps,
         {**STEP, "not_before": NOW + 30.0},
         {"operation_id": "0"},
-        lambda tx: tell_parent(engine_of(tx), store_of(tx), "o"),
+        lambda tx: notify_parent(engine_of(tx), store_of(tx), "o"),
         {"open": 0, "not_before": NOW},
     ),
     Case("live operation", journal.operations, OPERATION, {"live": 0}, abandon_all),

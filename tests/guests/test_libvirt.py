@@ -229,7 +229,7 @@ def _with(spec: GuestSpec, wish: HardwareRequest | None, claim: HostClaim) -> Gu
         memory_mb=spec.memory_mb,
         disk_gb=spec.disk_gb,
         image=spec.image,
-        wish=wish,
+        hardware=wish,
         claim=claim,
     )
 

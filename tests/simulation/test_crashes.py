@@ -29,8 +29,8 @@ def test_a_crash_at_any_point_leaves_nothing_behind(scenario, everyone):
     assert points > 15, "the scenario does nothing"
     tried = points_for(everyone, chosen_points(scenario.name, points, SAMPLE, seed=1))
     print(f"{scenario.name}: {points} points, {len(tried)} tried")
-    failed = [c for c in (crash_at(scenario, point, everyone=everyone) for point in tried) if c.found]
-    assert not failed, "\n".join(f"at point {c.point} ({c.who}): {c.found}" for c in failed)
+    failed = [c for c in (crash_at(scenario, point, everyone=everyone) for point in tried) if c.violations]
+    assert not failed, "\n".join(f"at point {c.point} ({c.who}): {c.violations}" for c in failed)
 
 
 def test_crashes_do_strike():

@@ -74,4 +74,4 @@ def test_a_crash_at_any_point_leaves_nothing_behind_on_postgres(scenario, databa
         print(f"{scenario.name} on PostgreSQL: {moments} moments, {len(tried)} crashes tried")
         for moment in tried:
             crash = crash_at(scenario, moment, everyone=everyone, databases=databases.fresh)
-            assert not crash.found, f"at moment {crash.point} ({crash.who}): {crash.found}"
+            assert not crash.violations, f"at moment {crash.point} ({crash.who}): {crash.violations}"

@@ -27,8 +27,8 @@ def test_histories_hold_the_invariants():
     for number in range(COUNT):
         told = run(draw(f"test-{number}", LENGTH))
         operations += told.operations
-        if told.found:
-            failed[number] = told.found
+        if told.violations:
+            failed[number] = told.violations
     assert not failed, failed
     assert operations > 5 * COUNT
 
@@ -39,7 +39,7 @@ def test_histories_in_which_operators_give_up_hold_the_invariants(monkeypatch):
     abandoned = 0
     for number in range(4, 20):
         told = run(draw(f"test-{number}", 60))
-        assert told.found == []
+        assert told.violations == []
         abandoned += sum(step["state"] == "abandoned" for step in told.records.table("steps"))
         if abandoned >= 4:
             return
@@ -52,7 +52,7 @@ def test_histories_in_which_hosts_are_drained_hold_the_invariants(monkeypatch):
     moved = 0
     for number in range(DRAINED):
         told = run(draw(f"drained-{number}", 60))
-        assert told.found == [], number
+        assert told.violations == [], number
         moved += sum(row["kind"] == "relocate" and row["state"] == "done" for row in told.records.table("operations"))
     assert moved, "no server was ever drained"
 
@@ -102,8 +102,8 @@ def test_a_broken_engine_is_noticed(monkeypatch):
     noise = [Act(after=1.0, do="create", server=n) for n in (2, 3)]
     delete = Act(after=20.0, do="delete", server=1)
     history = History(seed="broken", hosts=2, conductors=1, shared=False, acts=[create, *noise, delete])
-    assert any("holds" in sentence for sentence in run(history).found)
-    smallest = shrink(history, lambda h: bool(run(h).found))
+    assert any("holds" in sentence for sentence in run(history).violations)
+    smallest = shrink(history, lambda h: bool(run(h).violations))
     assert [act.do for act in smallest.acts] == ["create", "delete"]
 
 
@@ -127,14 +127,14 @@ def test_ports_that_are_left_behind_are_noticed(monkeypatch, what, then, says):
         return (await self.vifs([server_id])).get(server_id, [])
 
     history = with_ports(then=then)
-    assert run(history).found == []
+    assert run(history).violations == []
     monkeypatch.setattr(f"kilonova.services.network.service.Networks.{what}", do_nothing)
-    assert any(says in sentence for sentence in run(history).found)
+    assert any(says in sentence for sentence in run(history).violations)
 
 
 def test_ports_that_the_record_does_not_know_are_noticed(monkeypatch):
     monkeypatch.setattr("kilonova.operations.steps.ports._remember", lambda ctx, vifs: None)
-    assert any("its record has the ports []" in sentence for sentence in run(with_ports(then=[])).found)
+    assert any("its record has the ports []" in sentence for sentence in run(with_ports(then=[])).violations)
 
 
 def test_an_address_that_is_lost_is_noticed(monkeypatch):
@@ -142,7 +142,7 @@ def test_an_address_that_is_lost_is_noticed(monkeypatch):
         pass
 
     monkeypatch.setattr("kilonova.services.network.ranges.give_back", forget)
-    assert any("addresses are free and" in sentence for sentence in run(with_ports(then=["delete"])).found)
+    assert any("addresses are free and" in sentence for sentence in run(with_ports(then=["delete"])).violations)
 
 
 def test_histories_contain_every_kind():
@@ -208,7 +208,7 @@ def test_histories_in_which_hosts_are_declared_gone_hold_the_invariants():
         if number >= LEAST_GONE and done.keys() >= GONE_KINDS and aside and confirm_only:
             break
         told = run(draw(f"gone-{number}", 60, gone=20))
-        assert told.found == [], number
+        assert told.violations == [], number
         done.update(op["kind"] for op in told.records.table("operations") if op["state"] == "done")
         aside += sum("declared gone" in row["reason"] for row in told.records.table("quarantine"))
         confirm_only += sum(bool(row["source_gone"]) for row in told.records.table("migrations"))
@@ -220,18 +220,18 @@ def test_histories_with_many_blackouts_hold_the_invariants(monkeypatch):
     to evacuate all servers."""
     monkeypatch.setitem(acts.NEMESES, "blackout", 40)
     for number in range(20 if os.environ.get("KILONOVA_FULL") else 4):
-        assert run(draw(f"blackout-{number}", 40)).found == []
+        assert run(draw(f"blackout-{number}", 40)).violations == []
 
 
-BLACKOUT = Act(after=70.0, do="blackout", who="cell1", word="refuses ", seconds=75.0)
+BLACKOUT = Act(after=70.0, do="blackout", who="cell1", option="refuses ", seconds=75.0)
 
 
 @pytest.mark.parametrize("word", ["refuses ", "hangs "])
 def test_a_living_host_that_counts_as_down_is_noticed(monkeypatch, word):
     """Negative control: an observer that does not know that it could not record what it heard."""
-    blackout = msgspec.structs.replace(BLACKOUT, word=word)
+    blackout = msgspec.structs.replace(BLACKOUT, option=word)
     history = whole(Act(after=0.0, do="create", server=0), blackout, Act(after=250.0, do="stop", server=0))
-    assert run(history).found == []
+    assert run(history).violations == []
 
     async def flush(self, echo_works):
         heard = await observe(self, echo_works)
@@ -241,7 +241,7 @@ def test_a_living_host_that_counts_as_down_is_noticed(monkeypatch, word):
     observe = Observer.flush
     monkeypatch.setattr(Observer, "flush", flush)
     monkeypatch.setattr(Observer, "_follows", lambda self, now: True)
-    assert any("is alive and counts as down" in sentence for sentence in run(history).found)
+    assert any("is alive and counts as down" in sentence for sentence in run(history).violations)
 
 
 def whole(*acts, **more):
@@ -288,9 +288,9 @@ APART = [Act(after=20.0, do="create", server=number, group="anti-affinity") for 
 )
 def test_what_is_left_behind_is_noticed(monkeypatch, what, history, says):
     """Negative control: something is not done."""
-    assert run(history).found == []
+    assert run(history).violations == []
     monkeypatch.setattr(what, do_nothing)
-    assert any(says in sentence for sentence in run(history).found)
+    assert any(says in sentence for sentence in run(history).violations)
 
 
 def test_a_group_that_binds_nobody_is_noticed(monkeypatch):
@@ -298,9 +298,9 @@ def test_a_group_that_binds_nobody_is_noticed(monkeypatch):
         return None
 
     history = whole(*APART)
-    assert run(history).found == []
+    assert run(history).violations == []
     monkeypatch.setattr("kilonova.operations.steps.group.group_named", nobody)
-    assert any("is not counted on" in sentence for sentence in run(history).found)
+    assert any("is not counted on" in sentence for sentence in run(history).violations)
 
 
 def test_a_volume_of_two_servers_is_noticed():
@@ -316,11 +316,11 @@ def test_a_host_that_gives_a_cpu_twice_is_noticed(monkeypatch):
     """Negative control: three pinned servers on two hosts, and neither scheduler nor host looks who is there."""
     creates = [Act(after=5.0, do="create", server=number) for number in (1, 3, 5)]
     history = History(seed="pinned", hosts=2, conductors=2, shared=False, acts=creates)
-    assert run(history).found == []
+    assert run(history).violations == []
 
     def forgetful(wish, hardware, claims):
         return fit(wish, hardware, [])
 
     monkeypatch.setattr("kilonova.compute.host_claims.fit", forgetful)
     monkeypatch.setattr("kilonova.scheduler.hardware._claims", lambda hardware, rows: ())
-    assert any("is given to" in sentence for sentence in run(history).found)
+    assert any("is given to" in sentence for sentence in run(history).violations)

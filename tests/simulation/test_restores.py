@@ -18,12 +18,12 @@ GONE, GONE_SEEDS = 40, range(60) if os.environ.get("KILONOVA_FULL") else (3, 5)
 
 @pytest.mark.parametrize("number", SEEDS)
 def test_nothing_is_lost_by_a_restore(number):
-    assert run_restored(draw(f"restored-{number}", 60)).found == []
+    assert run_restored(draw(f"restored-{number}", 60)).violations == []
 
 
 @pytest.mark.parametrize("number", GONE_SEEDS)
 def test_nothing_is_lost_by_a_restore_where_hosts_were_declared_gone(number):
-    assert run_restored(draw(f"rgtwo-{number}", 60, gone=GONE)).found == []
+    assert run_restored(draw(f"rgtwo-{number}", 60, gone=GONE)).violations == []
 
 
 def moved():
@@ -40,16 +40,16 @@ def test_a_copy_that_is_removed_because_of_old_records_is_noticed(monkeypatch):
     async def never(*_):
         return False
 
-    assert run_restored(moved()).found == []
+    assert run_restored(moved()).violations == []
     monkeypatch.setattr("kilonova.hosts.verdicts._is_from_before", never)
-    assert any("is gone" in sentence for sentence in run_restored(moved()).found)
+    assert any("is gone" in sentence for sentence in run_restored(moved()).violations)
 
 
 def test_a_restore_that_nobody_notices_is_noticed(monkeypatch):
     """Negative control."""
     monkeypatch.setattr("kilonova.store.marks.Marks._behind_of", lambda *_: "")
     monkeypatch.setattr("kilonova.conductor.handlers.MessageHandlers._hear", _believe)
-    assert any("was not noticed" in sentence for sentence in run_restored(moved()).found)
+    assert any("was not noticed" in sentence for sentence in run_restored(moved()).violations)
 
 
 async def _believe(*_):

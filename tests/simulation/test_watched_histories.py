@@ -24,14 +24,14 @@ def history(*then):
 
 
 def silence(host, after=60.0, word="power"):
-    return Act(after=after, do="silence", who=host, word=word, seconds=200.0)
+    return Act(after=after, do="silence", who=host, option=word, seconds=200.0)
 
 
 def test_histories_with_a_failure_watch_hold_the_invariants():
     states = Counter()
     for number in SEEDS:
         told = run(draw(f"watched-{number}", 80, watched=True))
-        assert told.found == [], number
+        assert told.violations == [], number
         states.update(row["state"] for row in told.records.table("host_failures"))
         states["evacuated"] += sum(bool(row["operation_id"]) for row in told.records.table("host_failures"))
     assert states["returned"] and states["evacuated"], states
@@ -49,32 +49,32 @@ def test_watched_histories_contain_every_kind():
 def test_a_quiet_history_with_one_dead_host():
     told = run(history(silence("host1")))
     records = told.records.table("host_failures")
-    assert told.found == [] and [(row["host"], row["state"]) for row in records] == [("host1", "returned")]
+    assert told.violations == [] and [(row["host"], row["state"]) for row in records] == [("host1", "returned")]
     assert records[0]["proof"] and records[0]["fenced_at"]
 
 
 def test_more_fences_than_a_storm_allows_are_noticed(monkeypatch):
     two = history(silence("host1"), silence("host2", after=230.0))
-    assert run(two).found == []
+    assert run(two).violations == []
 
     async def nobody(*_):
         return set()
 
     monkeypatch.setattr("kilonova.hosts.failures.fenced_lately", nobody)
     monkeypatch.setattr("kilonova.store.failures.fenced_lately", nobody)
-    assert any("were fenced within storm_window, more than 1" in sentence for sentence in run(two).found)
+    assert any("were fenced within storm_window, more than 1" in sentence for sentence in run(two).violations)
 
 
 def test_a_watch_that_acts_although_it_is_disarmed_is_noticed(monkeypatch):
     disarmed = history(Act(after=60.0, do="disarm", seconds=500.0), silence("host1"))
-    assert run(disarmed).found == []
+    assert run(disarmed).violations == []
 
     async def never(*_):
         return None
 
     monkeypatch.setattr("kilonova.hosts.failures.disarmed", never)
     monkeypatch.setattr("kilonova.store.failures.disarmed", never)
-    assert any("after the watch was disarmed" in sentence for sentence in run(disarmed).found)
+    assert any("after the watch was disarmed" in sentence for sentence in run(disarmed).violations)
 
 
 def test_a_guest_that_runs_twice_is_noticed(monkeypatch):
@@ -86,7 +86,7 @@ def test_a_guest_that_runs_twice_is_noticed(monkeypatch):
         answer.set_result("off")
 
     monkeypatch.setattr(FenceCommand, "_end", end)
-    assert any("runs on ['host1'," in sentence for sentence in run(cut).found)
+    assert any("runs on ['host1'," in sentence for sentence in run(cut).violations)
 
 
 @pytest.mark.parametrize(("times", "says"), [(1, "it has answered for"), (2, "api does so since")])
@@ -98,10 +98,10 @@ def test_a_fence_without_a_reason_is_noticed(times, says):
         for _ in range(30):
             cloud.loop.run_for(5.0)
             promises.look()
-        assert promises.found == []
+        assert promises.violations == []
         for _ in range(times):
             cloud.ask(lambda engine: fence(engine, "host1"))
             cloud.loop.run_for(0.1)
-        assert any(says in sentence for sentence in promises.found)
+        assert any(says in sentence for sentence in promises.violations)
     finally:
         cloud.close()

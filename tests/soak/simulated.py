@@ -30,14 +30,14 @@ GONE = (NEMESES["gone"], 40)  # how often hosts are declared gone before databas
 
 def try_history(seed: str, length: int) -> list[str]:
     try:
-        return run(draw(seed, length)).found
+        return run(draw(seed, length)).violations
     except Exception as error:  # the simulator gave up: a livelock, a deadlock, a broken rule of the engine
         return [f"{type(error).__name__}: {error}"]
 
 
 def try_crash(scenario: Scenario, point: int, everyone: bool) -> list[str]:
     try:
-        return crash_at(scenario, point, everyone=everyone).found
+        return crash_at(scenario, point, everyone=everyone).violations
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
 
@@ -60,7 +60,7 @@ def restored(asked: argparse.Namespace) -> int:
     """Histories in which databases are put back."""
     seeds = asked.seed or [f"{asked.prefix}-{number}" for number in range(asked.count)]
     for seed in (seed for seed in seeds if seed not in asked.left_out):
-        found = run_restored(draw(seed, RESTORED_LENGTH, gone=asked.gone)).found
+        found = run_restored(draw(seed, RESTORED_LENGTH, gone=asked.gone)).violations
         if found:
             tell(f"seed {seed}", found, ["--seed", seed, "--gone", str(asked.gone)])
             return 1
@@ -112,7 +112,7 @@ def _hunt_history(seed: str, source: random.Random, tried: dict[str, int]) -> bo
     gone = source.choice(GONE) if is_restored else GONE[0]
     try:
         told = (run_restored if is_restored else run)(draw(seed, length, gone=gone))
-        found, operations = told.found, told.operations
+        found, operations = told.violations, told.operations
     except Exception as error:
         found, operations = [f"{type(error).__name__}: {error}"], 0
     tried["histories"] += 1

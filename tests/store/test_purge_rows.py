@@ -21,7 +21,7 @@ TEXTS = {"server_id": "s", "operation_id": "o", "host": "h"}
 FINDING = {**TEXTS, "id": "f", "open": 0}
 HELD = {"server_id": "s", "host": "h", "copy": 1, "reason": "", "power": "off", "ended_at": 1.0}
 MOVE = {"server_id": "s", "id": "m", "source_host": "h", "open": 0}
-STEP = {**TEXTS, "ordinal": 1, "name": "n", "way": "do", "place": "", "state": "done"}
+STEP = {**TEXTS, "ordinal": 1, "name": "n", "way": "do", "host": "", "state": "done"}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ then:
 @pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
 def test_story(path: Path) -> None:
     told = run(load(path))
-    assert not told.found, "\n".join([*told.found, "", *told.log])
+    assert not told.violations, "\n".join([*told.violations, "", *told.log])
 
 
 @pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])

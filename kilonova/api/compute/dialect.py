@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kilonova.api.call import answer
-from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
+from kilonova.api.microversions import HEADER, requested, spoken, text_of, without_project
 from kilonova.api.routes import EVER, Version
 from kilonova.api.service_app import Dialect
 from kilonova.domain.errors import Refused
@@ -83,7 +83,7 @@ class ComputeDialect(Dialect):
             self.newest = int(major), int(minor)
 
     def version(self, request: Request) -> Version:
-        return spoken(_asked(request), MIN, self.newest)
+        return spoken(_requested(request), MIN, self.newest)
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({FAULTS.get(status, "computeFault"): {"code": status, "message": message}}, status)
@@ -129,7 +129,7 @@ class ComputeRootDialect(ComputeDialect):
         return call_path, ""
 
 
-def _asked(request: Request) -> str | None:
+def _requested(request: Request) -> str | None:
     """The newer header wins."""
-    newer, old = asked(request, "compute"), request.headers.get(OLD_HEADER)
+    newer, old = requested(request, "compute"), request.headers.get(OLD_HEADER)
     return newer if newer is not None or old is None else old.strip().lower()

@@ -16,7 +16,7 @@ from kilonova.api.content import Content
 from kilonova.api.queries import list_body
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import flag_of, is_true
+from kilonova.domain.flags import flag_of, is_true
 from kilonova.records.access import USABLE
 from kilonova.records.kinds import Order
 from kilonova.records.query import AT_LEAST, EQUAL, Condition, ListQuery

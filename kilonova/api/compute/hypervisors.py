@@ -16,7 +16,7 @@ from kilonova.api.content import Content
 from kilonova.api.queries import next_links
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import is_true
+from kilonova.domain.flags import is_true
 from kilonova.placement.amounts import Amount, read_amounts
 from kilonova.placement.classes import DISK_GB, MEMORY_MB, VCPU
 from kilonova.services.compute.hosts import (

@@ -15,8 +15,8 @@ from kilonova.api.forms import Forms
 from kilonova.api.queries import list_body
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import is_true
 from kilonova.domain.server import flavor_from
-from kilonova.domain.words import is_true
 from kilonova.services.compute.migrations import MigrationFilter, find_move, read_moves
 from kilonova.world import Row
 
@@ -37,7 +37,7 @@ LIST = Forms(_LIST)
 
 
 async def list_(call: Call) -> Response:
-    filters, after, limit = _asked(call), None, None
+    filters, after, limit = _filters(call), None, None
     if call.at(2, 59):
         after, limit = await _marker(call), limit_of(call)
     hidden = is_true(call.query.get("hidden") or False)  # none is: it only ever was a word for live migrations
@@ -66,7 +66,7 @@ def _project(call: Call) -> str | None:
     return call.caller.project_id
 
 
-def _asked(call: Call) -> MigrationFilter:
+def _filters(call: Call) -> MigrationFilter:
     query = call.query
     if query.get("host") or query.get("source_compute"):
         call.require(f"{RULE}:host")  # else the filter would say what the fields do not

@@ -14,7 +14,7 @@ from kilonova.api.compute.schemas.queries import ANY
 from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import is_true
+from kilonova.domain.flags import is_true
 
 RULE = "os_compute_api:os-quota-sets:"
 CLASS_RULE = "os_compute_api:os-quota-class-sets:"

@@ -13,8 +13,8 @@ from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.repeating import idempotency_key, random_text
 from kilonova.domain.details import Details
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import is_true
 from kilonova.domain.json import Json, as_text
-from kilonova.domain.words import is_true
 from kilonova.engine.accept import IdempotencyKey
 from kilonova.operations.create.accept import create_many, known_creates
 from kilonova.operations.create.devices import wrong

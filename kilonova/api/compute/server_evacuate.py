@@ -12,8 +12,8 @@ from kilonova.api.compute.server import server_of
 from kilonova.api.compute.server_create import new_password, shown_password
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import is_true
 from kilonova.domain.json import Json, JsonObject, as_text
-from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.hosts.states import find_host

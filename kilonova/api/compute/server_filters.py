@@ -10,9 +10,9 @@ from kilonova.api.compute.paging import limit_of, time_of
 from kilonova.api.compute.patterns import matcher
 from kilonova.api.compute.server_view import zone_of
 from kilonova.domain.errors import Refused, Unreachable
+from kilonova.domain.flags import flag_of, is_true
 from kilonova.domain.server import SOFT_DELETED
 from kilonova.domain.status import status_of, vm_states_of
-from kilonova.domain.words import flag_of, is_true
 from kilonova.services.compute.server_lists import ServerQuery
 from kilonova.services.compute.server_order import ServerOrder, ServerPage, SortKey, column_key
 from kilonova.store.server_records import ServerRecord, find, find_partial
@@ -165,7 +165,7 @@ def _status(values: list[str]) -> Test:
     return lambda record: status_of("deleted" if record.deleted else record.vm_state, record.task_state) in wanted
 
 
-async def asked(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerOrder, ServerPage] | None:
+async def requested(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerOrder, ServerPage] | None:
     """None: nothing can match."""
     given = _allowed(call)
     wanted = ServerQuery(project_id=_project(call, given, all_tenants_rule))

@@ -19,7 +19,7 @@ RULE = "compute:server:topology:"
 
 async def show(call: Call) -> Response:
     record = await server_of(call)
-    request = record.flavor.wish
+    request = record.flavor.hardware
     if request is None or not request.cells:
         return answer({"nodes": [], "pagesize_kb": None})
     claim = await _claim(call, record)

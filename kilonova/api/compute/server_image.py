@@ -114,8 +114,8 @@ def _image_id(call: Call, key: IdempotencyKey | None) -> str:
     """Return the id of the image; the same for a request that is repeated with its key."""
     if key is None:
         return call.service.world.ids.uuid()
-    words = ("image", call.cause.user_id, call.cause.project_id, key.key, key.route, key.body_hash)
-    return str(uuid.UUID(bytes=call.engine.seal.derive("\0".join(words))[:16], version=4))
+    origin = ("image", call.cause.user_id, call.cause.project_id, key.key, key.route, key.body_hash)
+    return str(uuid.UUID(bytes=call.engine.seal.derive("\0".join(origin))[:16], version=4))
 
 
 def _answer(call: Call, image_id: str, operation: str) -> Response:

@@ -17,8 +17,8 @@ from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones,
 from kilonova.api.content import Content
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import is_true
 from kilonova.domain.json import JsonObject, as_list, as_object, as_text
-from kilonova.domain.words import is_true
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
 from kilonova.operations.checks.contents import check_files, check_user_data, find_key, seal_files, seal_user_data

@@ -22,7 +22,7 @@ from kilonova.operations.checks.hardware import with_hardware
 from kilonova.operations.checks.images import check_fit, find_image, image_details
 from kilonova.operations.create.devices import wrong_source
 from kilonova.operations.create.networks import ATTACH_EXTERNAL
-from kilonova.operations.in_cell0.retry import asked_before, rebuild_unplaced
+from kilonova.operations.in_cell0.retry import rebuild_unplaced, request_of
 from kilonova.store.open import CELL0
 from kilonova.store.server_records import ServerRecord
 
@@ -50,7 +50,7 @@ async def retry(call: Call, record: ServerRecord, details: JsonObject, password:
 async def rebuild_params(call: Call, record: ServerRecord, request: JsonObject, details: JsonObject) -> dict[str, Json]:
     """Return the parameters of the operation after checking everything that the server needs. `request` is the body."""
     owner = owner_of(call.caller, record)
-    spec = json_object((await asked_before(call.engine, record.id))["spec"])
+    spec = json_object((await request_of(call.engine, record.id))["spec"])
     volumes = [msgspec.convert(one, WantedVolume) for one in as_list(spec.get("volumes"))]
     root = next((one for one in volumes if one.is_root), None)
     if root is None:

@@ -285,5 +285,11 @@ def host_status(record: ServerRecord, hosts: Mapping[str, HostState]) -> str:
     state = hosts.get(record.host or "")
     if state is None:
         return ""
-    words = {"up": "UP", "returning": "UP", "disabled": "MAINTENANCE", "draining": "MAINTENANCE", "unknown": "UNKNOWN"}
-    return words.get(state.status, "DOWN" if state.declared else "UNKNOWN")
+    statuses = {
+        "up": "UP",
+        "returning": "UP",
+        "disabled": "MAINTENANCE",
+        "draining": "MAINTENANCE",
+        "unknown": "UNKNOWN",
+    }
+    return statuses.get(state.status, "DOWN" if state.declared else "UNKNOWN")

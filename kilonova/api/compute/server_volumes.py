@@ -12,9 +12,9 @@ from kilonova.api.compute.server import act, check_unlocked, owner_of, server_of
 from kilonova.api.content import Content
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import is_true
 from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.volume import ServerVolume
-from kilonova.domain.words import is_true
 from kilonova.engine.accept import Accepted, Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import submit
@@ -38,22 +38,22 @@ async def list_(call: Call) -> Response:
 
 async def show(call: Call) -> Response:
     record = await server_of(call)
-    return answer({schemas.THING: view(call, record, _its(record, call.path["volume"]))})
+    return answer({schemas.KEY: view(call, record, _its(record, call.path["volume"]))})
 
 
 async def attach(call: Call) -> Response:
-    request = call.body[schemas.THING]
+    request = call.body[schemas.KEY]
     volume_id = request["volumeId"]
     operation = await repeated(call)
     if operation is None:
         record = await server_of(call)
         check_unlocked(call, record)
         await _check_volume(call, record, volume_id)
-        operation = (await queue(call.engine, _asked(call, record, request))).operation_id
+        operation = (await queue(call.engine, _ask(call, record, request))).operation_id
     headers = {OPERATION_HEADER: operation}
     if call.at(2, 101):
         return nothing(202, headers)
-    return answer({schemas.THING: _attaching(call, await server_of(call), request)}, 200, headers)
+    return answer({schemas.KEY: _attaching(call, await server_of(call), request)}, 200, headers)
 
 
 async def swap(call: Call) -> Response:
@@ -61,12 +61,12 @@ async def swap(call: Call) -> Response:
     record, volume_id = await server_of(call, rule=SWAP), call.path["volume"]
     _its(record, volume_id)
     text = f"volume {volume_id} is not migrating; this API should only be called by Cinder."
-    raise Refused(409, f"{text} Detach it and attach {call.body[schemas.THING]['volumeId']}.")
+    raise Refused(409, f"{text} Detach it and attach {call.body[schemas.KEY]['volumeId']}.")
 
 
 async def update(call: Call) -> Response:
     """Set whether the volume is deleted with the server."""
-    request, volume_id = call.body[schemas.THING], call.path["volume"]
+    request, volume_id = call.body[schemas.KEY], call.path["volume"]
     if request["volumeId"] != volume_id:
         return await swap(call)
     record = await server_of(call)
@@ -119,7 +119,7 @@ def _by_version(call: Call, tag: Json, fate: bool) -> dict[str, Content]:
     return attributes | {"delete_on_termination": fate} if call.at(2, 79) else attributes
 
 
-def _asked(call: Call, record: ServerRecord, request: JsonObject) -> Ask:
+def _ask(call: Call, record: ServerRecord, request: JsonObject) -> Ask:
     params = {
         "id": call.engine.world.ids.uuid(),
         "volume_id": request["volumeId"],

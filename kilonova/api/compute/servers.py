@@ -60,7 +60,7 @@ async def detail(call: Call) -> Response:
 
 
 async def _page(call: Call, all_tenants_rule: str) -> tuple[list[ServerRecord], int]:
-    query = await server_filters.asked(call, all_tenants_rule)
+    query = await server_filters.requested(call, all_tenants_rule)
     if query is None:
         return [], 1
     wanted, order, paging = query

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer, nothing, tell_declared
+from kilonova.api.call import Call, answer, nothing, notify_declared
 from kilonova.api.compute.ids import RequestedId
 from kilonova.api.compute.schemas import services as forms
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.content import Content
 from kilonova.api.routes import Handler, Route
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import is_true
 from kilonova.domain.status import UNKNOWN
-from kilonova.domain.words import is_true
 from kilonova.hosts.forget import forget_host
 from kilonova.hosts.states import declare_down, declare_up, disable, enable, find_host
 from kilonova.services.compute.hosts import (
@@ -212,7 +212,7 @@ def _refuse_other(binary: str) -> None:
 async def _force(call: Call, host: str, down: bool) -> None:
     try:
         await (declare_down if down else declare_up)(call.engine, host)
-        tell_declared(call, host, down=down)
+        notify_declared(call, host, down=down)
     except Refused as why:
         raise Refused(404 if why.code == "no_such_host" else 400, why.message) from why
 

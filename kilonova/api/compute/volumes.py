@@ -11,7 +11,7 @@ from kilonova.api.compute.server_view import microseconds
 from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
-from kilonova.domain.words import is_true
+from kilonova.domain.flags import is_true
 from kilonova.records.query import ListQuery
 from kilonova.services.volume.creating import NewVolume
 from kilonova.services.volume.volume import ATTACHED, Snapshot, Volume

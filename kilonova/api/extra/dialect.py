@@ -8,8 +8,8 @@ from kilonova.api.call import answer
 from kilonova.api.routes import Version
 from kilonova.api.service_app import Dialect
 
-WORDS = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
-WORDS |= {413: "too_large", 415: "bad_media_type"}
+CODES = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
+CODES |= {413: "too_large", 415: "bad_media_type"}
 
 
 STATUS = {  # of what a host uploads
@@ -29,4 +29,4 @@ class OwnDialect(Dialect):
     status = STATUS
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
-        return answer({"error": {"code": code or WORDS.get(status, "bad_request"), "message": message}}, status)
+        return answer({"error": {"code": code or CODES.get(status, "bad_request"), "message": message}}, status)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.content import Content
 from kilonova.api.extra import view
-from kilonova.api.extra.operations import found_by, newest_of
+from kilonova.api.extra.operations import journaled_of, newest_of
 from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.server import from_json
 from kilonova.store.operations import Journaled, steps_of
@@ -24,20 +24,20 @@ MOST_OPERATIONS = 50  # that are looked through for a decision
 
 async def explain(call: Call) -> Response:
     """Why it went where it went: host, filter, number."""
-    return answer(await _told(await found_by(call)))
+    return answer(await _explanation(await journaled_of(call)))
 
 
 async def explain_server(call: Call) -> Response:
     """Show the newest decision about a server, with the operation that made it."""
     newest = await newest_of(call.db, call.path["id"], limit=MOST_OPERATIONS)
     for journaled in newest:
-        explanation = await _told(journaled)
+        explanation = await _explanation(journaled)
         if explanation["decision"] is not None:
             return answer(explanation)
-    return answer(await _told(newest[0]))
+    return answer(await _explanation(newest[0]))
 
 
-async def _told(journaled: Sequence[Journaled]) -> dict[str, Content]:
+async def _explanation(journaled: Sequence[Journaled]) -> dict[str, Content]:
     """The newest decision, why the operation failed if it did, and the attempts before."""
     steps = [step for one in journaled for step in await steps_of(one)]
     steps.sort(key=lambda step: int(step["ordinal"]))

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from kilonova.api.call import Call, answer, tell_declared
+from kilonova.api.call import Call, answer, notify_declared
 from kilonova.api.content import Content
 from kilonova.api.reading import decode, is_uuid, read_body
 from kilonova.domain.errors import Failed, Refused
@@ -64,7 +64,7 @@ async def change(call: Call) -> Response:
         await _fence(call, host)
     if request.forced_down is not None:
         await (declare_down if request.forced_down else declare_up)(engine, host)
-        tell_declared(call, host, down=request.forced_down)
+        notify_declared(call, host, down=request.forced_down)
     if request.disabled:
         await disable(engine, host, request.reason)
     elif request.disabled is False:

@@ -37,7 +37,7 @@ from kilonova.hosts.states import find_host
 from kilonova.operations.in_cell0.retry import ANY_FAILURE, rebuild_unplaced
 from kilonova.operations.whole_hosts.declare_gone import declare_gone
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
-from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts, is_asked_already, known_for_hosts
+from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts, is_running_already, known_for_hosts
 from kilonova.operations.whole_hosts.steps import misfit_sentence
 from kilonova.store.findings import findings_of, interventions_of
 from kilonova.store.open import CELL0
@@ -228,7 +228,7 @@ async def _for_hosts(call: Call, request: HostOperationBody, key: IdempotencyKey
 async def _refuse_misfits(call: Call, request: HostOperationBody, key: IdempotencyKey | None) -> None:
     """Refuse the whole request if one server fits nowhere and the request says that this must stop it."""
     engine, hosts, bulk = call.engine, request.named(), request.bulk()
-    if bulk.on_misfit != REFUSE or await is_asked_already(engine, request.operation, hosts, call.cause, key):
+    if bulk.on_misfit != REFUSE or await is_running_already(engine, request.operation, hosts, call.cause, key):
         return
     plan = await rehearse_host(with_scheduler(engine), request.operation, hosts, bulk, call.cause)
     if plan.misfits:
@@ -316,7 +316,7 @@ async def _marker(stores: Stores, marker: str, server: str | None) -> tuple[floa
     return entries[-1].key
 
 
-async def found_by(call: Call) -> list[Journaled]:
+async def journaled_of(call: Call) -> list[Journaled]:
     operation_id = call.path["id"]
     entries = await find(call.engine.world.db, operation_id)
     if not entries:
@@ -328,7 +328,7 @@ async def found_by(call: Call) -> list[Journaled]:
 
 async def show(call: Call) -> Response:
     """Show one operation with its steps, actions and events; for the server's owner, without hosts."""
-    entries = await found_by(call)
+    entries = await journaled_of(call)
     steps = [step for journaled in entries for step in await steps_of(journaled)]
     steps.sort(key=lambda step: int(step["ordinal"]))
     if not call.allows(owners.SEES_ALL):
@@ -358,7 +358,7 @@ async def newest_of(stores: Stores, server_id: str, *, limit: int) -> list[list[
 
 async def cancel_(call: Call) -> Response:
     """Undo what was done so far, until the point of no return."""
-    engine, entries = call.engine, await found_by(call)
+    engine, entries = call.engine, await journaled_of(call)
     operation_id = call.path["id"]
     await cancel(engine, entries[-1].journal, operation_id, call.cause.user_id)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})
@@ -366,7 +366,7 @@ async def cancel_(call: Call) -> Response:
 
 async def resume_(call: Call) -> Response:
     """Try the step that waits now."""
-    entries, operation_id = await found_by(call), call.path["id"]
+    entries, operation_id = await journaled_of(call), call.path["id"]
     await resume(call.engine, entries[-1].journal, operation_id, call.cause)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})
 
@@ -374,6 +374,6 @@ async def resume_(call: Call) -> Response:
 async def abandon_(call: Call) -> Response:
     """Skip the step that was refused for good, and go on with the rest; what it leaves is a finding."""
     request = decode(await read_body(call.request), ReasonBody)
-    entries, operation_id = await found_by(call), call.path["id"]
+    entries, operation_id = await journaled_of(call), call.path["id"]
     await abandon(call.engine, entries[-1].journal, operation_id, call.cause, request.reason)
     return answer({"operation": operation_id}, 202, {"X-Kilonova-Operation": operation_id})

@@ -54,10 +54,10 @@ async def require_own(call: Call, entries: Sequence[Journaled]) -> None:
     if owner is None or not call.allows(call.route.rule, project_id=owner):
         raise Refused("not_found", f"operation {row['id']}: not found")
     if call.route.method != "GET":
-        _require_asked(call, row, record)
+        _require_own_request(call, row, record)
 
 
-def _require_asked(call: Call, row: Row, record: ServerRecord | None) -> None:
+def _require_own_request(call: Call, row: Row, record: ServerRecord | None) -> None:
     if row["project_id"] != call.caller.project_id:
         raise Refused(403, f"operation {row['id']}: your project did not ask for it; ask an administrator to cancel it")
     if record is not None and record.details.locked_by is not None:
@@ -104,7 +104,7 @@ def _waiting_for(row: Row, steps: Sequence[Row]) -> str | None:
         return None
     if from_json(row["course"], {}).get("stuck"):
         return REFUSED
-    if any(step["open"] and step["place"] for step in steps):
+    if any(step["open"] and step["host"] for step in steps):
         return HOST
     return WHETHER_ONE_FITS if "decision" in from_json(row["facts"], {}) else OTHER
 
@@ -115,5 +115,5 @@ def _error(engine: Engine, row: Row) -> ProblemAnswer | None:
         return None
     problem = msgspec.convert(document, Problem)
     messages = {"cancelled": CANCELLED, ABANDONED: ABANDONED_WORDS}
-    message = messages.get(problem.code) or engine.operation(row["kind"]).words_for(problem)
+    message = messages.get(problem.code) or engine.operation(row["kind"]).message_for(problem)
     return {"code": problem.code, "message": message, "step": problem.step}

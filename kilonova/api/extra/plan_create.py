@@ -29,17 +29,17 @@ async def plan_create(call: Call, engine: Engine, body: bytes) -> dict[str, Cont
         rehearsal = await rehearse_create(engine, wanted, call.cause)
     content: dict[str, Content] = msgspec.structs.asdict(rehearsal)
     if not call.allows(SEES_ALL):
-        content |= _for_the_owner(rehearsal, engine.operation("place").safe_words)
+        content |= _for_the_owner(rehearsal, engine.operation("place").safe_message)
     return {**content, "quota": await _quota(call, wanted.each, len(rehearsal.servers))}
 
 
-def _for_the_owner(rehearsal: CreateRehearsal, safe_words: str) -> dict[str, Content]:
+def _for_the_owner(rehearsal: CreateRehearsal, safe_message: str) -> dict[str, Content]:
     """Return the fields that owners see otherwise: no hosts, and the words of a fault."""
     servers: list[Content] = [{"name": server.name, "resources": server.resources} for server in rehearsal.servers]
     problem: Content = None
     if rehearsal.problem is not None:
         code = rehearsal.problem.code
-        problem = {"code": code, "message": WAITS if code == "not_known" else safe_words}
+        problem = {"code": code, "message": WAITS if code == "not_known" else safe_message}
     return {"servers": servers, "decision": None, "problem": problem}
 
 

@@ -84,7 +84,7 @@ async def plan(call: Call) -> Response:
     elif isinstance(request, RebuildBody):
         rehearsal = await _rebuild(call, request)
     else:
-        kind, params = await _asked(call, request)
+        kind, params = await _kind_and_params(call, request)
         rehearsal = await _of_server(call.engine, kind, request.server, params, call.cause)
     if isinstance(rehearsal, Rehearsal) and request.operation == "snapshot":
         rehearsal = await with_image_quota(call, rehearsal)
@@ -102,7 +102,9 @@ async def _rebuild(call: Call, request: RebuildBody) -> Rehearsal | RetryRehears
     return await _of_server(call.engine, kind, request.server, params, call.cause)
 
 
-async def _asked(call: Call, request: ServerBody | EvacuateBody | ResizeBody | SnapshotBody) -> tuple[str, JsonObject]:
+async def _kind_and_params(
+    call: Call, request: ServerBody | EvacuateBody | ResizeBody | SnapshotBody
+) -> tuple[str, JsonObject]:
     """Operation and parameters, as the real request has them after its checks."""
     if isinstance(request, ServerBody | EvacuateBody):
         return request.operation, request.params()

@@ -20,7 +20,7 @@ class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def list_(call: Call) -> Response:
     """List the token keys, newest first; a retired key is invalid from `until` on."""
     rows = await call.service.identity.keys()
-    keys = [{"id": row["id"], "made_at": row["made_at"], "until": row["until"]} for row in rows]
+    keys = [{"id": row["id"], "created_at": row["created_at"], "until": row["until"]} for row in rows]
     return answer({"token_keys": keys})
 
 

@@ -13,20 +13,20 @@ from kilonova.api.forms import Forms
 from kilonova.api.identity.rules import PolicyTarget, require
 from kilonova.api.identity.view import change_of, member
 from kilonova.api.routes import ANY_TOKEN, Route
-from kilonova.records.kinds import id_of
-from kilonova.services.identity.records import Record, RecordKind, missing
+from kilonova.records.kinds import Record, id_of
+from kilonova.services.identity.records import RecordKind, missing
 
 
 class IdentityCollection(Collection[Record]):
     kind: RecordKind
-    words: str  # "users"
+    list_key: str  # "users"
     param = "id"  # of the address
     reads: str  # rules
     writes: str
 
     @property
-    def word(self) -> str:
-        return self.kind.words
+    def body_key(self) -> str:
+        return self.kind.label
 
     @abstractmethod
     def service(self, call: Call) -> Any:
@@ -43,16 +43,16 @@ class IdentityCollection(Collection[Record]):
         default = self.writes if writes else self.reads
         require(call, rule or default, self.target(call, record, writes=writes))
         if record is None:
-            raise missing(self.word, call.path[self.param])
+            raise missing(self.body_key, call.path[self.param])
         return record
 
     async def add(self, call: Call) -> Record:
         require(call, self.writes)
-        record: Record = await self.service(call).create(call.body[self.word])
+        record: Record = await self.service(call).create(call.body[self.body_key])
         return record
 
     async def edit(self, call: Call, record: Record) -> Record:
-        change = change_of(call, self.word, id_of(record))
+        change = change_of(call, self.body_key, id_of(record))
         changed: Record = await self.service(call).change(id_of(record), change)
         return changed
 
@@ -60,11 +60,11 @@ class IdentityCollection(Collection[Record]):
         await self.service(call).delete(id_of(record))
 
     def view(self, call: Call, record: Record) -> Record:
-        return member(call, self.words, record)
+        return member(call, self.list_key, record)
 
     def routes(self, forms: tuple[Forms, Forms]) -> Iterator[Route]:
         """`forms`: of a create and of a change."""
-        path = f"/{self.words}"
+        path = f"/{self.list_key}"
         one = f"{path}/{{{self.param}}}"
         yield Route(method="GET", path=path, handler=self.list_, rule=ANY_TOKEN)
         yield Route(method="POST", path=path, handler=self.create, rule=ANY_TOKEN, body=forms[0])

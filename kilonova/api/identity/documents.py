@@ -9,13 +9,12 @@ from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import PolicyTarget, may, require
 from kilonova.api.identity.view import change_of, collection, filters, member, within
 from kilonova.domain.json import as_text
-from kilonova.records.kinds import id_of
+from kilonova.records.kinds import Record, id_of
 from kilonova.services.identity.documents import Credentials, Policies
-from kilonova.services.identity.records import Record
 
 
 class CredentialCollection(IdentityCollection):
-    kind, words = Credentials.kind, "credentials"
+    kind, list_key = Credentials.kind, "credentials"
     reads, writes = "get_credential", "manage_credentials"
 
     def service(self, call: Call) -> Credentials:
@@ -29,7 +28,7 @@ class CredentialCollection(IdentityCollection):
         own = None if may(call, "get_credential") else call.caller.user_id
         criteria = within(filters(call, self.kind), "user_id", own)
         records = [] if criteria is None else await call.service.identity.records.page(self.kind, criteria)
-        return answer(collection(call, self.words, [self.view(call, record) for record in records]))
+        return answer(collection(call, self.list_key, [self.view(call, record) for record in records]))
 
     async def add(self, call: Call) -> Record:
         request = call.body["credential"]
@@ -46,7 +45,7 @@ class CredentialCollection(IdentityCollection):
 
 
 class PolicyCollection(IdentityCollection):
-    kind, words = Policies.kind, "policies"
+    kind, list_key = Policies.kind, "policies"
     reads, writes = "get_policy", "manage_policies"
 
     def service(self, call: Call) -> Policies:
@@ -55,4 +54,4 @@ class PolicyCollection(IdentityCollection):
     async def list_(self, call: Call) -> Response:
         require(call, self.reads)
         records = await call.service.identity.records.page(self.kind, filters(call, self.kind))
-        return answer(collection(call, self.words, [self.view(call, record) for record in records]))
+        return answer(collection(call, self.list_key, [self.view(call, record) for record in records]))

@@ -13,15 +13,14 @@ from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import change_of, filters, listed
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import id_of
+from kilonova.records.kinds import Record, id_of
 from kilonova.services.identity.projects import DOMAIN, Projects
-from kilonova.services.identity.records import Record
 
 ID = re.compile(r"[0-9a-f]{32}")
 
 
 class DomainCollection(IdentityCollection):
-    kind, words, param = DOMAIN, "domains", "domain"
+    kind, list_key, param = DOMAIN, "domains", "domain"
     reads, writes = "get_domain", "manage_domains"
 
     def service(self, call: Call) -> Projects:

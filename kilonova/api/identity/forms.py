@@ -34,10 +34,10 @@ def both(key: str, properties: Schema, *required: str) -> tuple[Forms, Forms]:
     return wrapped(key, properties, *required), wrapped(key, properties, least=1)
 
 
-_PLACE = {"name": name(64), "description": TEXT_OR_NULL, "enabled": FLAG, "tags": TAGS, "options": OPTIONS}
-DOMAIN_CREATE, DOMAIN_CHANGE = both("domain", {**_PLACE, "explicit_domain_id": ID}, "name")
+_TARGET = {"name": name(64), "description": TEXT_OR_NULL, "enabled": FLAG, "tags": TAGS, "options": OPTIONS}
+DOMAIN_CREATE, DOMAIN_CHANGE = both("domain", {**_TARGET, "explicit_domain_id": ID}, "name")
 PROJECT_CREATE, PROJECT_CHANGE = both(
-    "project", {**_PLACE, "domain_id": ID_OR_NULL, "parent_id": ID_OR_NULL, "is_domain": FLAG}, "name"
+    "project", {**_TARGET, "domain_id": ID_OR_NULL, "parent_id": ID_OR_NULL, "is_domain": FLAG}, "name"
 )
 USER_CREATE, USER_CHANGE = both(
     "user",

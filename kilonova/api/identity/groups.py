@@ -12,14 +12,14 @@ from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, requ
 from kilonova.api.identity.view import collection, filters, listed, within
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import as_text
-from kilonova.records.kinds import id_of
+from kilonova.records.kinds import Record, id_of
 from kilonova.services.identity.groups import GROUP, UserGroups
-from kilonova.services.identity.records import Record, missing
+from kilonova.services.identity.records import missing
 from kilonova.services.identity.users import USER
 
 
 class GroupCollection(IdentityCollection):
-    kind, words, param = GROUP, "groups", "group"
+    kind, list_key, param = GROUP, "groups", "group"
     reads, writes = "get_group", "manage_groups"
 
     def service(self, call: Call) -> UserGroups:

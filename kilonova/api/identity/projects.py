@@ -14,9 +14,9 @@ from kilonova.api.identity.rules import PolicyTarget, may, own_domain, require
 from kilonova.api.identity.view import change_of, collection, filters, listed, member, within
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import JsonObject, as_text, texts
-from kilonova.records.kinds import id_of
+from kilonova.records.kinds import Record, id_of
 from kilonova.services.identity.projects import DEFAULT_DOMAIN, PROJECT, Projects
-from kilonova.services.identity.records import Record, missing
+from kilonova.services.identity.records import missing
 from kilonova.services.identity.users import USER
 
 
@@ -29,7 +29,7 @@ def home_of(call: Call) -> str:
 
 
 class ProjectCollection(IdentityCollection):
-    kind, words, param = PROJECT, "projects", "project"
+    kind, list_key, param = PROJECT, "projects", "project"
     reads, writes = "get_project", "manage_projects"
 
     def service(self, call: Call) -> Projects:

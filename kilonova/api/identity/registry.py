@@ -13,7 +13,7 @@ from kilonova.api.identity.collection import IdentityCollection
 from kilonova.api.identity.rules import require
 from kilonova.api.identity.view import change_of, collection, filters
 from kilonova.api.routes import ANY_TOKEN, Route
-from kilonova.services.identity.records import Record
+from kilonova.records.kinds import Record
 from kilonova.services.identity.registry import CatalogRecords, CatalogServices, Endpoints, Regions
 
 
@@ -26,7 +26,7 @@ class CatalogCollection(IdentityCollection):
             "endpoint": call.service.identity.endpoints,
             "region": call.service.identity.regions,
         }
-        return services[self.word]
+        return services[self.body_key]
 
     async def look_up(self, call: Call) -> Record | None:
         return await self.service(call).look_up(call.path["id"], call.service.public_url)
@@ -34,15 +34,15 @@ class CatalogCollection(IdentityCollection):
     async def list_(self, call: Call) -> Response:
         require(call, self.reads)
         records = await self.service(call).list(filters(call, self.kind), call.service.public_url)
-        return answer(collection(call, self.words, [self.view(call, record) for record in records]))
+        return answer(collection(call, self.list_key, [self.view(call, record) for record in records]))
 
 
 class ServiceCollection(CatalogCollection):
-    kind, words = CatalogServices.kind, "services"
+    kind, list_key = CatalogServices.kind, "services"
 
 
 class EndpointCollection(CatalogCollection):
-    kind, words = Endpoints.kind, "endpoints"
+    kind, list_key = Endpoints.kind, "endpoints"
 
     def view(self, call: Call, record: Record) -> Record:
         return view.endpoint(call, record)
@@ -51,7 +51,7 @@ class EndpointCollection(CatalogCollection):
 class RegionCollection(CatalogCollection):
     """Only a region is called by the id that its body, or its address, gives it."""
 
-    kind, words, reads = Regions.kind, "regions", "list_regions"
+    kind, list_key, reads = Regions.kind, "regions", "list_regions"
 
     async def add(self, call: Call) -> Record:
         require(call, self.writes)

@@ -10,12 +10,12 @@ from kilonova.api.identity.rules import PolicyTarget, own_domain, require
 from kilonova.api.identity.view import filters, listed, member
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import JsonObject, as_text
-from kilonova.services.identity.records import Record
+from kilonova.records.kinds import Record
 from kilonova.services.identity.roles import ROLE, Roles
 
 
 class RoleCollection(IdentityCollection):
-    kind, words, param = ROLE, "roles", "role"
+    kind, list_key, param = ROLE, "roles", "role"
     reads, writes = "get_role", "manage_roles"
 
     def service(self, call: Call) -> Roles:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
 from kilonova.policy.identity import with_aliases
-from kilonova.services.identity.records import Record
+from kilonova.records.kinds import Record
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def name_of(rule: str, method: str, path: str) -> str:
     if rule == "manage_roles" and "/implies/" in path:
         return f"{_WRITES[method]}_implied_role"
     if rule in ("list_catalog", "list_regions"):
-        words = path.split("/")[1]
-        return f"get_{words.removesuffix('s')}" if is_one else f"list_{words}"
+        list_key = path.split("/")[1]
+        return f"get_{list_key.removesuffix('s')}" if is_one else f"list_{list_key}"
     if rule == "manage_catalog":
         return f"{_WRITES[method]}_{path.split('/')[1].removesuffix('s')}"
     if rule in ("get_credential", "get_policy") and not is_one:

@@ -26,11 +26,11 @@ class _Domain(TypedDict, total=False):
     name: str
 
 
-class _Place(_Domain, total=False):
+class _Target(_Domain, total=False):
     domain: _Domain
 
 
-class _LoginUser(_Place):
+class _LoginUser(_Target):
     password: str
 
 
@@ -76,7 +76,7 @@ def _login(auth: _Auth, address: str) -> Login:
         password="" if user is None else user["password"],
         token=token,
         scope=scope,
-        place=target,
+        target=target,
         address=address,
     )
 
@@ -94,7 +94,7 @@ def _scope(given: Any) -> tuple[str | None, Which]:
     return (SYSTEM if kind == SYSTEM else UNSCOPED), Which()
 
 
-def _which(given: _Place) -> Which:
+def _which(given: _Target) -> Which:
     domain = given.get("domain", {})
     return Which(given.get("id", ""), given.get("name", ""), domain.get("id", ""), domain.get("name", ""))
 
@@ -120,7 +120,7 @@ async def _subject(call: Call, rule: str) -> Issued:
 
 def _shown(call: Call, issued: Issued) -> Content:
     claims, standing = issued.claims, issued.standing
-    user, target = standing.user, standing.place
+    user, target = standing.user, standing.target
     token: dict[str, Content] = {
         "methods": claims.methods,
         "user": {

@@ -11,13 +11,12 @@ from kilonova.api.identity.projects import home_of
 from kilonova.api.identity.rules import PolicyTarget, only_own, own_domain, require
 from kilonova.api.identity.view import collection, filters, listed, member, within
 from kilonova.domain.json import as_text
-from kilonova.records.kinds import id_of
-from kilonova.services.identity.records import Record
+from kilonova.records.kinds import Record, id_of
 from kilonova.services.identity.users import USER, Users
 
 
 class UserCollection(IdentityCollection):
-    kind, words, param = USER, "users", "user"
+    kind, list_key, param = USER, "users", "user"
     reads, writes = "get_user", "manage_users"
 
     def service(self, call: Call) -> Users:

@@ -12,18 +12,19 @@ from starlette.responses import Response
 from kilonova.api.call import Call, answer
 from kilonova.api.queries import whole_number
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import flag_of
 from kilonova.domain.json import JsonObject
-from kilonova.domain.words import flag_of
+from kilonova.records.kinds import Record
 from kilonova.records.query import ABOVE, Condition, ListQuery
-from kilonova.services.identity.records import FLAGS, Record, RecordKind
+from kilonova.services.identity.records import FLAGS, RecordKind
 
 LONGEST_PAGE = 1000
 UNSET = {"domain_id", "parent_id"}  # '' in the database, null on the wire
 
 
-def member(call: Call, words: str, record: Record) -> Record:
+def member(call: Call, list_key: str, record: Record) -> Record:
     view = {name: value or None if name in UNSET else value for name, value in record.items()}
-    view["links"] = {"self": call.url(f"/{words}/{record['id']}")}
+    view["links"] = {"self": call.url(f"/{list_key}/{record['id']}")}
     return view
 
 
@@ -39,11 +40,11 @@ def endpoint(call: Call, record: Record) -> Record:
     return {**member(call, "endpoints", record), "region": record["region_id"]}
 
 
-def collection(call: Call, words: str, views: Sequence[JsonObject], following: str | None = None) -> JsonObject:
+def collection(call: Call, list_key: str, views: Sequence[JsonObject], following: str | None = None) -> JsonObject:
     """`following` is the address of the next page."""
     query = call.request.url.query
     address = call.url(call.request.scope["service_path"]) + (f"?{query}" if query else "")
-    return {words: views, "links": {"next": following, "self": address, "previous": None}}
+    return {list_key: views, "links": {"next": following, "self": address, "previous": None}}
 
 
 async def listed(
@@ -55,7 +56,7 @@ async def listed(
 ) -> Response:
     """Return the page with these column values, and the link to the next one: one extra record is read for that. None
     as values: nothing can match. `fits`: a filter that is not a column."""
-    words, limit = f"{kind.words}s", _limit(call)
+    list_key, limit = f"{kind.label}s", _limit(call)
     marker = call.query.get("marker", "")
     page = ListQuery((Condition("id", ABOVE, marker),) if marker else (), limit=limit + 1 if limit and not fits else -1)
     records = await call.service.identity.records.page(kind, by, page) if by is not None else []
@@ -63,9 +64,9 @@ async def listed(
         records = [record for record in records if fits(record)]
     page_records, following = records[:limit] if limit else records, None
     if len(records) > len(page_records):
-        following = call.url(f"/{words}?{urlencode({**call.query, 'marker': page_records[-1]['id']})}")
-    view = view or (lambda call, record: member(call, words, record))
-    return answer(collection(call, words, [view(call, record) for record in page_records], following))
+        following = call.url(f"/{list_key}?{urlencode({**call.query, 'marker': page_records[-1]['id']})}")
+    view = view or (lambda call, record: member(call, list_key, record))
+    return answer(collection(call, list_key, [view(call, record) for record in page_records], following))
 
 
 def _limit(call: Call) -> int:

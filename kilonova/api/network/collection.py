@@ -15,7 +15,7 @@ from kilonova.api.network.query import links, only_fields, query_of
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import Json, JsonObject, as_text
-from kilonova.records.kinds import Thing, id_of
+from kilonova.records.kinds import Record, id_of
 from kilonova.records.nouns import Noun
 from kilonova.services.network.kinds import KINDS
 
@@ -25,13 +25,13 @@ def viewer_of(call: Call, rule: str) -> str | None:
     return None if call.allows(rule, project_id="") else call.caller.project_id
 
 
-class NetworkCollection(Collection[Thing]):
+class NetworkCollection(Collection[Record]):
     def __init__(self, name: str, path: str) -> None:
         self.kind = KINDS[name]
         self.path = f"/v2.0/{path}"
 
     @property
-    def word(self) -> str:
+    def body_key(self) -> str:
         return self.kind.name
 
     def routes(self) -> list[Route]:
@@ -65,29 +65,29 @@ class NetworkCollection(Collection[Thing]):
         records = await self._make(call, call.body[self.kind.plural])
         return answer({self.kind.plural: [self.view(call, record) for record in records]}, 201)
 
-    async def add(self, call: Call) -> Thing:
-        return (await self._make(call, [call.body[self.word]]))[0]
+    async def add(self, call: Call) -> Record:
+        return (await self._make(call, [call.body[self.body_key]]))[0]
 
-    async def _make(self, call: Call, bodies: Sequence[JsonObject]) -> Sequence[Thing]:
+    async def _make(self, call: Call, bodies: Sequence[JsonObject]) -> Sequence[Record]:
         requests = [self._owned(call, request) for request in bodies]
         for request in requests:
-            await guard_new(call, self.word, request)
+            await guard_new(call, self.body_key, request)
         return await self.noun(call).create(viewer_of(call, call.route.rule), requests)
 
-    async def find(self, call: Call, *, writes: bool) -> Thing:
+    async def find(self, call: Call, *, writes: bool) -> Record:
         return await self.noun(call).show(viewer_of(call, f"get_{self.kind.name}"), call.path["id"])
 
-    async def edit(self, call: Call, record: Thing) -> Thing:
-        request = whole_numbers(call.body[self.word])
-        await guard_change(call, self.word, record, request)
+    async def edit(self, call: Call, record: Record) -> Record:
+        request = whole_numbers(call.body[self.body_key])
+        await guard_change(call, self.body_key, record, request)
         return await self.noun(call).update(viewer_of(call, call.route.rule), id_of(record), request)
 
-    async def drop(self, call: Call, record: Thing) -> None:
-        await guard_change(call, self.word, record, {})
+    async def drop(self, call: Call, record: Record) -> None:
+        await guard_change(call, self.body_key, record, {})
         await self.noun(call).delete(viewer_of(call, call.route.rule), id_of(record))
 
-    def view(self, call: Call, record: Thing) -> Thing:
-        attributes = _without(hidden_from(call, self.word), record)
+    def view(self, call: Call, record: Record) -> Record:
+        attributes = _without(hidden_from(call, self.body_key), record)
         return only_fields(call, attributes) if call.route.method == "GET" else attributes
 
     def _owned(self, call: Call, body: JsonObject) -> dict[str, Json]:
@@ -100,7 +100,7 @@ class NetworkCollection(Collection[Thing]):
         return request
 
 
-def _without(hidden: tuple[str, ...], record: Thing) -> Thing:
+def _without(hidden: tuple[str, ...], record: Record) -> Record:
     for name in hidden:
         del record[name]
     return record

@@ -58,7 +58,7 @@ TYPES: dict[str, tuple[int, str]] = {
     "subnet_not_found": (404, "SubnetNotFound"),
     "subnet_overlaps": (400, "InvalidInput"),
 }
-WORDS = {
+CODES = {
     400: "HTTPBadRequest",
     401: "HTTPUnauthorized",
     403: "PolicyNotAuthorized",
@@ -78,5 +78,5 @@ class NetworkDialect(Dialect):
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         """`code` is one of the domain's, or already a type of Neutron's."""
         kind = TYPES[code][1] if code in TYPES else code if code[:1].isupper() else ""
-        kind = kind or WORDS.get(status, "HTTPInternalServerError")
+        kind = kind or CODES.get(status, "HTTPInternalServerError")
         return answer({"NeutronError": {"type": kind, "message": message, "detail": ""}}, status)

@@ -9,10 +9,10 @@ from kilonova.api.call import Call
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import Json, as_text
 from kilonova.policy.network import BY_ADMINS, SEEN_BY_ADMINS
-from kilonova.records.kinds import Thing, owner_of
+from kilonova.records.kinds import Record, owner_of
 from kilonova.services.network.owners import OF_THE_NETWORK
 
-Wish = Mapping[str, Any]
+Attributes = Mapping[str, Any]
 HARMLESS: tuple[Any, ...] = (None, False, "", {}, [])  # at a create, to say what is so anyway needs no permission
 
 
@@ -39,7 +39,7 @@ async def guard_new(call: Call, noun: str, request: dict[str, Json]) -> None:
         request["project_id"] = group["project_id"]  # the owner of the group owns its rules
 
 
-async def guard_change(call: Call, noun: str, record: Thing, request: Wish) -> None:
+async def guard_change(call: Call, noun: str, record: Record, request: Attributes) -> None:
     """Check an update, or (without a wish) a delete, of a record that the caller sees."""
     is_delete = call.route.rule == f"delete_{noun}"
     if noun == "port" and not call.allows(call.route.rule, project_id=owner_of(record)):
@@ -53,7 +53,7 @@ async def guard_change(call: Call, noun: str, record: Thing, request: Wish) -> N
         _guard_port(call, "update", request, await _network(call, as_text(record["network_id"])))
 
 
-async def _network(call: Call, network_id: str) -> Thing:
+async def _network(call: Call, network_id: str) -> Record:
     viewer = None if call.allows("get_network", project_id="") else call.caller.project_id
     return await call.service.networks.networks.show(viewer, network_id)
 
@@ -63,7 +63,7 @@ def _require_all(call: Call, verb: str, noun: str, names: Iterable[str]) -> None
         call.require(f"{verb}_{noun}:{name}")
 
 
-def _attributes(noun: str, request: Wish, *, changing: bool = False) -> list[str]:
+def _attributes(noun: str, request: Attributes, *, changing: bool = False) -> list[str]:
     """Return the attributes in the request that only administrators may set; `a:b` is b inside of a."""
     names = []
     for name in BY_ADMINS.get(noun, ()):
@@ -77,7 +77,7 @@ def _attributes(noun: str, request: Wish, *, changing: bool = False) -> list[str
     return names
 
 
-def _guard_port(call: Call, verb: str, request: Wish, network: Thing) -> None:
+def _guard_port(call: Call, verb: str, request: Attributes, network: Record) -> None:
     fixed = request.get("fixed_ips") or []
     requested = {
         "mac_address": request.get("mac_address"),
@@ -87,6 +87,6 @@ def _guard_port(call: Call, verb: str, request: Wish, network: Thing) -> None:
         "fixed_ips:ip_address": any("ip_address" in each for each in fixed),
         "fixed_ips:subnet_id": not network["shared"] and any("subnet_id" in each for each in fixed),
     }
-    for name, is_asked in requested.items():
-        if is_asked:
+    for name, is_requested in requested.items():
+        if is_requested:
             call.require(f"{verb}_port:{name}", project_id=owner_of(network))

@@ -8,7 +8,7 @@ from typing import Any
 from kilonova.api.call import Call
 from kilonova.api.queries import page_query
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import JSON, Kind, Order, Thing, id_of
+from kilonova.records.kinds import JSON, Kind, Order, Record, id_of
 from kilonova.records.query import ONE_OF, Condition, ListQuery
 from kilonova.services.network.addresses import address_of, shown
 from kilonova.services.network.kinds import TAG_FILTERS
@@ -55,7 +55,7 @@ def _condition(kind: Kind, name: str, texts: list[str]) -> tuple[str, str, Any]:
         return name, ONE_OF, texts
     column, form = kind.attributes.get(name, ("", None))
     if form is None or form.read is None:
-        raise Refused("bad_request", f"'{shown(name)}' is not an attribute that {kind.words}s can be filtered by.")
+        raise Refused("bad_request", f"'{shown(name)}' is not an attribute that {kind.label}s can be filtered by.")
     try:
         return column, ONE_OF, [form.read(text) for text in texts]
     except ValueError as error:
@@ -65,7 +65,7 @@ def _condition(kind: Kind, name: str, texts: list[str]) -> tuple[str, str, Any]:
 def _sortable(kind: Kind, name: str) -> str:
     column, form = kind.attributes.get(name, ("", None))
     if form is None or form is JSON:
-        raise Refused("bad_request", f"'{shown(name)}' is not an attribute that {kind.words}s can be sorted by.")
+        raise Refused("bad_request", f"'{shown(name)}' is not an attribute that {kind.label}s can be sorted by.")
     return column
 
 
@@ -85,7 +85,7 @@ def _part(text: str) -> tuple[str, str]:
     return part, str(address_of(value)) if part == "ip_address" else value
 
 
-def only_fields(call: Call, record: Thing) -> Thing:
+def only_fields(call: Call, record: Record) -> Record:
     """Return only the requested fields; unknown names are ignored, no names means all fields."""
     fields = call.query.getlist("fields")
     if not fields:
@@ -93,7 +93,7 @@ def only_fields(call: Call, record: Thing) -> Thing:
     return {name: record[name] for name in fields if name in record}
 
 
-def links(call: Call, path: str, records: Sequence[Thing], query: ListQuery) -> list[dict[str, str]]:
+def links(call: Call, path: str, records: Sequence[Record], query: ListQuery) -> list[dict[str, str]]:
     if query.limit < 0 or not records:
         return []
     full, pages = len(records) >= query.limit, []

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, nothing
 from kilonova.api.content import Content
 from kilonova.api.placement.allocation_forms import MANY, ONE
-from kilonova.api.placement.shown import PROVIDER, dated
+from kilonova.api.placement.view import PROVIDER, dated
 from kilonova.api.reading import is_uuid
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused

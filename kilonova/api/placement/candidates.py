@@ -11,8 +11,8 @@ from starlette.responses import Response
 from kilonova.api.call import Call
 from kilonova.api.placement.known import check_known
 from kilonova.api.placement.query import CANDIDATES, candidates_query
-from kilonova.api.placement.shown import dated_text
 from kilonova.api.placement.summaries import summary_texts
+from kilonova.api.placement.view import dated_text
 from kilonova.api.routes import Route, Version
 from kilonova.placement.candidates import Alone, Candidate, Options, find
 from kilonova.placement.snapshot import PlacementSnapshot, snapshot_of

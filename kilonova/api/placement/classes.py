@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call, nothing
 from kilonova.api.content import Content
 from kilonova.api.placement import forms
-from kilonova.api.placement.shown import dated
+from kilonova.api.placement.view import dated
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.placement import classes

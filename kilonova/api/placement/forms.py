@@ -51,7 +51,7 @@ class BodyForms(Forms):
         except Refused as why:
             raise Misshapen(400, why.message) from None
 
-    def told(self, error: Any, what: str, schema: Schema) -> str:
+    def explain(self, error: Any, what: str, schema: Schema) -> str:
         path = "".join(f"[{part!r}]" for part in error.schema_path[:-1])
         at = "/".join(str(part) for part in error.instance_path)
         where = f" (at {at})" if at else ""

@@ -11,7 +11,7 @@ from kilonova.api.call import Call, nothing
 from kilonova.api.content import Content
 from kilonova.api.placement import forms
 from kilonova.api.placement.forms import MOST
-from kilonova.api.placement.shown import PROVIDER, dated
+from kilonova.api.placement.view import PROVIDER, dated
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused
 from kilonova.placement import offers

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call
 from kilonova.api.placement.known import check_known
 from kilonova.api.placement.query import PROVIDERS, provider_group
-from kilonova.api.placement.shown import dated
+from kilonova.api.placement.view import dated
 from kilonova.api.routes import Route
 from kilonova.placement.candidates.search import matching
 from kilonova.placement.snapshot import PlacementSnapshot, snapshot_of

@@ -7,8 +7,8 @@ from uuid import UUID
 from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
-from kilonova.api.placement import forms, shown
-from kilonova.api.placement.shown import PROVIDER, dated
+from kilonova.api.placement import forms, view
+from kilonova.api.placement.view import PROVIDER, dated
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.placement import providers, tree
@@ -45,14 +45,14 @@ async def create(call: Call) -> Response:
     location = {"Location": call.url(f"/resource_providers/{uuid}")}
     if not call.at(1, 20):
         return nothing(201, location)
-    answer = dated(call, shown.provider(call, provider), provider.updated_at)
+    answer = dated(call, view.provider(call, provider), provider.updated_at)
     answer.headers.update(location)
     return answer
 
 
 async def show(call: Call) -> Response:
     provider = await providers.read(call.db.placement, call.path["provider"])
-    return dated(call, shown.provider(call, provider), provider.updated_at)
+    return dated(call, view.provider(call, provider), provider.updated_at)
 
 
 async def change(call: Call) -> Response:
@@ -63,7 +63,7 @@ async def change(call: Call) -> Response:
         changed = await providers.change(call.db.placement, uuid, call.body["name"], parent, may_move=may_move)
     except Refused as why:
         raise _about(why, f"save resource provider {uuid}") from None
-    return dated(call, shown.provider(call, changed), changed.updated_at)
+    return dated(call, view.provider(call, changed), changed.updated_at)
 
 
 def _about(why: Refused, what: str) -> Refused:

@@ -28,7 +28,7 @@ SAME_SUBTREE: Version = (1, 36)
 ANY_TRAITS: Version = (1, 39)
 
 TOO_MUCH = 2**31  # more than any inventory gives to one consumer
-NUMBER, WORD = "[1-9][0-9]*", "[a-zA-Z0-9_-]{1,64}"
+NUMBER, SUFFIX = "[1-9][0-9]*", "[a-zA-Z0-9_-]{1,64}"
 WRONG = "Invalid query string parameters:"
 
 TEXT: Schema = {"type": "string"}
@@ -55,9 +55,9 @@ CANDIDATES = forms.QueryForms(
         (1, 21): forms.query(_PLAIN | {"required": TEXT, "member_of": TEXT}, ("resources",)),
         (1, 25): _suffixed(_OF_GROUPS[:3], NUMBER, **_WIDE),
         (1, 31): _suffixed(_OF_GROUPS, NUMBER, **_WIDE),
-        (1, 33): _suffixed(_OF_GROUPS, WORD, **_WIDE),
-        (1, 35): _suffixed(_OF_GROUPS, WORD, **_WIDE, root_required=TEXT),
-        (1, 36): _suffixed(_OF_GROUPS, WORD, **_WIDE, root_required=TEXT, same_subtree=TEXT),
+        (1, 33): _suffixed(_OF_GROUPS, SUFFIX, **_WIDE),
+        (1, 35): _suffixed(_OF_GROUPS, SUFFIX, **_WIDE, root_required=TEXT),
+        (1, 36): _suffixed(_OF_GROUPS, SUFFIX, **_WIDE, root_required=TEXT, same_subtree=TEXT),
     }
 )
 
@@ -72,7 +72,7 @@ PROVIDERS = forms.QueryForms(
     }
 )
 
-_KEY = re.compile(rf"({'|'.join(_OF_GROUPS)})({WORD})?")
+_KEY = re.compile(rf"({'|'.join(_OF_GROUPS)})({SUFFIX})?")
 
 
 def provider_group(query: QueryParams, version: Version) -> Group:

@@ -14,31 +14,31 @@ from kilonova.placement.snapshot import ClassColumns, PlacementSnapshot
 WITH_TRAITS: Version = (1, 17)
 ALL_CLASSES: Version = (1, 27)
 WITH_TREES: Version = (1, 29)
-MOST_KEPT = 10_000  # texts, of about a kilobyte each
+MOST_CACHED = 10_000  # texts, of about a kilobyte each
 
-Kept = dict[int, tuple[int, bytes]]  # by place: when that provider had last changed, and its text
-_KEPT: WeakKeyDictionary[PlacementSnapshot, Kept] = WeakKeyDictionary()
+TextCache = dict[int, tuple[int, bytes]]  # by place: when that provider had last changed, and its text
+_CACHES: WeakKeyDictionary[PlacementSnapshot, TextCache] = WeakKeyDictionary()
 
 
 def summary_texts(
     snapshot: PlacementSnapshot, places: list[int], classes: Collection[str], version: Version
 ) -> list[bytes]:
     """Return the texts to be joined. `classes`: the requested ones; before 1.27 only these are shown."""
-    if version < WITH_TREES or len(places) > MOST_KEPT:
+    if version < WITH_TREES or len(places) > MOST_CACHED:
         wanted = None if version >= ALL_CLASSES else classes
         return [",".join(_written(snapshot, places, wanted, version)).encode()]
-    texts = _kept(snapshot, places, version)  # from 1.29 on a text depends on nothing but the provider
+    texts = _cached(snapshot, places, version)  # from 1.29 on a text depends on nothing but the provider
     if texts:
         texts[0] = texts[0].removeprefix(b",")
     return texts
 
 
-def _kept(snapshot: PlacementSnapshot, places: list[int], version: Version) -> list[bytes]:
+def _cached(snapshot: PlacementSnapshot, places: list[int], version: Version) -> list[bytes]:
     """Each after a comma. Between two questions few providers change, and to write a thousand takes 4 ms."""
-    cache = _KEPT.setdefault(snapshot, {})
+    cache = _CACHES.setdefault(snapshot, {})
     changed = snapshot.changed[places].tolist()
     stale = [at for at, when in zip(places, changed, strict=True) if at not in cache or cache[at][0] != when]
-    if len(cache) + len(stale) > MOST_KEPT:
+    if len(cache) + len(stale) > MOST_CACHED:
         cache.clear()
         stale = places
     texts = _written(snapshot, stale, None, version)

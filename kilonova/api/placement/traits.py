@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, nothing
 from kilonova.api.placement import forms
-from kilonova.api.placement.shown import PROVIDER, dated, dated_nothing
+from kilonova.api.placement.view import PROVIDER, dated, dated_nothing
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.placement import traits

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from kilonova.api.call import Call
 from kilonova.api.content import Content
 from kilonova.api.placement import forms
-from kilonova.api.placement.shown import PROVIDER, dated
+from kilonova.api.placement.view import PROVIDER, dated
 from kilonova.api.routes import Route
 from kilonova.placement import offers, usages
 from kilonova.placement.usages import ALL, Usage

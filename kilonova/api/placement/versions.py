@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call
 from kilonova.api.placement.dialect import NEWEST, OLDEST, text_of
-from kilonova.api.placement.shown import dated
+from kilonova.api.placement.view import dated
 from kilonova.api.routes import PUBLIC, Route
 
 

@@ -12,8 +12,8 @@ from kilonova.api.collection import Collection
 from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Route
+from kilonova.api.volume.body_members import described
 from kilonova.api.volume.query import ListOptions, QueryFilter, listed, text
-from kilonova.api.volume.wishes import described
 from kilonova.services.volume.owned import OwnedRecords
 from kilonova.services.volume.records import R
 
@@ -40,20 +40,20 @@ class OwnedCollection(Collection[R]):
 
     async def list_(self, call: Call) -> Response:
         """List the records without details."""
-        return await listed(call, f"/{self.word}s", self.options, self.records(call).list_, self.summary)
+        return await listed(call, f"/{self.body_key}s", self.options, self.records(call).list_, self.summary)
 
     async def list_detail(self, call: Call) -> Response:
         """List the records with details."""
-        return await listed(call, f"/{self.word}s/detail", self.options, self.records(call).list_, self.detail)
+        return await listed(call, f"/{self.body_key}s/detail", self.options, self.records(call).list_, self.detail)
 
     async def find(self, call: Call, *, writes: bool = False) -> R:
         """Return the record in the path, if the caller may see it and the route's rule allows the request."""
-        record = await self.records(call).find(call.caller, call.path[self.word])
+        record = await self.records(call).find(call.caller, call.path[self.body_key])
         call.require(project_id=record.project_id)
         return record
 
     async def edit(self, call: Call, record: R) -> R:
-        request = call.body[self.word]
+        request = call.body[self.body_key]
         return await self.records(call).describe(call.caller, record.id, described(request), request.get("metadata"))
 
     def view(self, call: Call, record: R) -> dict[str, Content]:
@@ -61,8 +61,8 @@ class OwnedCollection(Collection[R]):
 
     def routes(self, noun: str, new: Forms, change: Forms) -> list[Route]:
         """`noun`: the end of the names of rules."""
-        path, lists = f"/{self.word}s", f"volume:get_all{noun and f'{noun}s'}"
-        one = f"{path}/{{{self.word}}}"
+        path, lists = f"/{self.body_key}s", f"volume:get_all{noun and f'{noun}s'}"
+        one = f"{path}/{{{self.body_key}}}"
         return [
             Route(method="POST", path=path, handler=self.create, rule=f"volume:create{noun}", body=new),
             Route(method="GET", path=path, handler=self.list_, rule=lists),

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from kilonova.api.call import answer
 from kilonova.api.content import Content
-from kilonova.api.microversions import HEADER, asked, spoken, text_of, without_project
+from kilonova.api.microversions import HEADER, requested, spoken, text_of, without_project
 from kilonova.api.routes import EVER, Version
 from kilonova.api.service_app import Dialect
 from kilonova.domain.errors import Refused
@@ -61,7 +61,7 @@ class VolumeDialect(Dialect):
     status = STATUS
 
     def version(self, request: Request) -> Version:
-        return spoken(asked(request, "volume"), OLDEST, NEWEST)
+        return spoken(requested(request, "volume"), OLDEST, NEWEST)
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         fault: dict[str, Content] = {"code": status, "message": message}

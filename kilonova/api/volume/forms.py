@@ -63,8 +63,8 @@ def _create(version: Version) -> Schema:
 
 
 def _update(version: Version) -> Schema:
-    words = ("name", "description", "display_name", "display_description")
-    volume = closed({**dict.fromkeys(words, TEXT), "metadata": METADATA})
+    names = ("name", "description", "display_name", "display_description")
+    volume = closed({**dict.fromkeys(names, TEXT), "metadata": METADATA})
     return wrapped("volume", volume | {"minProperties": 1} if version >= (3, 53) else volume)
 
 

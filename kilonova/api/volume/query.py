@@ -14,7 +14,7 @@ from kilonova.api.content import Content
 from kilonova.api.queries import list_body, whole_number
 from kilonova.api.routes import Version
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import flag_of
+from kilonova.domain.flags import flag_of
 from kilonova.records.kinds import Order
 from kilonova.records.query import COMPARISONS, EQUAL, LIKE, Condition, ListQuery
 
@@ -88,7 +88,7 @@ def moments(call: Call, given: str) -> list[tuple[str, float]]:
 
 def viewer_of(call: Call) -> str | None:
     """Return the caller's project; None if an administrator asks for all."""
-    return None if call.caller.is_admin and is_asked(call, "all_tenants") else call.caller.project_id
+    return None if call.caller.is_admin and is_requested(call, "all_tenants") else call.caller.project_id
 
 
 def page_of(call: Call, orders: Mapping[str, str]) -> ListQuery:
@@ -112,7 +112,7 @@ def query_of(call: Call, listed: ListOptions) -> ListQuery:
     return page_of(call, listed.orders)._replace(conditions=tuple(conditions))
 
 
-def is_asked(call: Call, name: str) -> bool:
+def is_requested(call: Call, name: str) -> bool:
     given = call.query.get(name, "").lower()
     value = flag_of(given) if given else False
     if value is None:
@@ -184,14 +184,14 @@ async def listed(
 ) -> Response:
     """Return a page, the link to the next one, and (since 3.45, if requested) the total count."""
     wanted = query_of(call, by)
-    counted = call.version >= COUNT_KNOWN and is_asked(call, "with_count")
+    counted = call.version >= COUNT_KNOWN and is_requested(call, "with_count")
     records, total = await find(viewer_of(call), wanted, counted=counted)
     views = [view(call, one) for one in records]
-    body = list_body(call, as_asked(call) + path, path.split("/")[1], views, wanted.limit, "offset")
+    body = list_body(call, as_requested(call) + path, path.split("/")[1], views, wanted.limit, "offset")
     return answer(body | ({"count": total} if counted else {}))
 
 
-def as_asked(call: Call) -> str:
+def as_requested(call: Call) -> str:
     """Put the project id into links only if the request URL had it."""
     project = f"/{call.caller.project_id}"
     return project if call.request.scope["service_path"].startswith(project) else ""

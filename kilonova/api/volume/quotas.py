@@ -13,7 +13,7 @@ from kilonova.api.compute.schemas.types import MAX_INT
 from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Route
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import is_asked
+from kilonova.api.volume.query import is_requested
 from kilonova.domain.errors import Refused
 
 RULE = "volume_extension:quotas:"
@@ -40,7 +40,7 @@ async def show(call: Call) -> Response:
     """Show the limits; with `usage`, the usage too. Nothing is ever reserved."""
     project = _project(call, "show")
     quotas = await call.service.volumes.quotas.show(project)
-    if is_asked(call, "usage"):
+    if is_requested(call, "usage"):
         numbers: dict[str, Content] = {
             name: {"limit": one.limit, "in_use": one.in_use, "reserved": 0} for name, one in quotas.items()
         }

@@ -10,7 +10,7 @@ from kilonova.api.call import Call, answer
 from kilonova.api.content import Content
 from kilonova.api.routes import ANY_TOKEN, Handler, Route
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import is_asked
+from kilonova.api.volume.query import is_requested
 from kilonova.api.volume.volume_view import time_text
 from kilonova.domain.errors import Refused
 from kilonova.services.volume.backends import POOL
@@ -144,7 +144,7 @@ async def host(call: Call) -> Response:
 
 async def pools(call: Call) -> Response:
     backends = await call.service.volumes.backends.all()
-    if not is_asked(call, "detail"):
+    if not is_requested(call, "detail"):
         return answer({"pools": [{"name": one.pool} for one in backends]})
     views = []
     for one in backends:

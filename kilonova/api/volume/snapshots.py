@@ -9,12 +9,12 @@ from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import Handler, Route
 from kilonova.api.volume import forms
+from kilonova.api.volume.body_members import described
 from kilonova.api.volume.collection import OWNED_FILTERS, OwnedCollection
 from kilonova.api.volume.query import ListOptions, QueryFilter, pairs, text
 from kilonova.api.volume.volume_view import time_text
-from kilonova.api.volume.wishes import described
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import is_true
+from kilonova.domain.flags import is_true
 from kilonova.services.volume.snapshots import Snapshots
 from kilonova.services.volume.volume import SNAPSHOT_STATES, USER, Snapshot
 
@@ -69,7 +69,7 @@ def detail(call: Call, snapshot: Snapshot) -> dict[str, Content]:
 
 
 class SnapshotCollection(OwnedCollection[Snapshot]):
-    word, options = "snapshot", OPTIONS
+    body_key, options = "snapshot", OPTIONS
     summary, made, detail = staticmethod(summary), staticmethod(made), staticmethod(detail)
 
     def records(self, call: Call) -> Snapshots:

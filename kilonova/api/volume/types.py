@@ -9,9 +9,9 @@ from kilonova.api.content import Content
 from kilonova.api.queries import list_body
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
-from kilonova.api.volume.query import as_asked, page_of, pairs
+from kilonova.api.volume.query import as_requested, page_of, pairs
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import flag_of, is_true
+from kilonova.domain.flags import flag_of, is_true
 from kilonova.records.access import USABLE
 from kilonova.records.query import EQUAL, Condition
 from kilonova.services.volume.volume import VolumeType
@@ -52,7 +52,7 @@ async def list_(call: Call) -> Response:
         page = volume_types[query.offset : query.offset + query.limit]
     else:
         page = await call.service.volumes.types.list_(call.caller, query)
-    views, path = [view(call, one) for one in page], f"{as_asked(call)}/types"
+    views, path = [view(call, one) for one in page], f"{as_requested(call)}/types"
     return answer(list_body(call, path, "volume_types", views, query.limit, "offset", links="volume_type_links"))
 
 

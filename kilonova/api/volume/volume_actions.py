@@ -9,12 +9,12 @@ from kilonova.api.content import Content
 from kilonova.api.forms import Forms
 from kilonova.api.routes import EVER, Handler, Route, Version
 from kilonova.api.volume import forms
+from kilonova.api.volume.body_members import without
 from kilonova.api.volume.volume_create import find_image, require_type
 from kilonova.api.volume.volume_view import time_text
 from kilonova.api.volume.volumes import volume_of
-from kilonova.api.volume.wishes import without
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import is_true
+from kilonova.domain.flags import is_true
 from kilonova.services.image.image import PRIVATE, PUBLIC, Image
 from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.services.volume.changing import Said

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.api.call import Call
-from kilonova.api.volume.wishes import described
+from kilonova.api.volume.body_members import described
 from kilonova.domain.errors import Refused
-from kilonova.domain.words import is_true
+from kilonova.domain.flags import is_true
 from kilonova.records.query import EQUAL, Condition, ListQuery
 from kilonova.services.image.image import Image
 from kilonova.services.image.listing import scope

@@ -12,10 +12,10 @@ from kilonova.api.call import Call, answer
 from kilonova.api.collection import EditValues, KeyValues
 from kilonova.api.routes import Route
 from kilonova.api.volume import forms
+from kilonova.api.volume.body_members import no_such_key
 from kilonova.api.volume.collection import OwnedCollection
 from kilonova.api.volume.snapshots import SNAPSHOTS
 from kilonova.api.volume.volumes import VOLUMES
-from kilonova.api.volume.wishes import no_such_key
 from kilonova.domain.errors import Refused
 from kilonova.services.volume.records import R
 
@@ -31,7 +31,7 @@ class OwnersMetadata(KeyValues, Generic[R]):
         self._of: OwnedCollection[R] = of
 
     def _has_tags(self, call: Call) -> bool:
-        return self._of.word == "volume" and call.at(3, 15)
+        return self._of.body_key == "volume" and call.at(3, 15)
 
     async def read(self, call: Call) -> dict[str, str]:
         return (await self._of.find(call)).metadata
@@ -48,7 +48,7 @@ class OwnersMetadata(KeyValues, Generic[R]):
         return await self._of.records(call).edit_metadata(call.caller, record.id, edit)
 
     def missing(self, call: Call) -> Refused:
-        return no_such_key(call.path[self._of.word], call.path["key"])
+        return no_such_key(call.path[self._of.body_key], call.path["key"])
 
 
 def _tag(metadata: dict[str, str]) -> str:
@@ -63,8 +63,8 @@ def _check_tag(call: Call, metadata: dict[str, str]) -> None:
 
 def _routes(of: OwnedCollection[R], add: str) -> list[Route]:
     verbs = {"list": "get", "show": "get", "merge": add, "replace": "update", "put": "update", "remove": "delete"}
-    rules = {name: f"volume:{verb}_{of.word}_metadata" for name, verb in verbs.items()}
-    path = f"/{of.word}s/{{{of.word}}}/metadata"
+    rules = {name: f"volume:{verb}_{of.body_key}_metadata" for name, verb in verbs.items()}
+    path = f"/{of.body_key}s/{{{of.body_key}}}/metadata"
     return OwnersMetadata(of).routes(path, rules, forms.SET_METADATA, forms.SET_ITEM)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from kilonova.api.call import Call
 from kilonova.api.content import Content
-from kilonova.api.volume.query import as_asked
+from kilonova.api.volume.query import as_requested
 from kilonova.services.volume.backends import pool_of
 from kilonova.services.volume.volume import ATTACHED, Volume
 
@@ -109,7 +109,7 @@ def _since(call: Call, volume: Volume) -> dict[str, Content]:
 
 
 def _links(call: Call, volume_id: str) -> list[dict[str, str]]:
-    path = f"{as_asked(call)}/volumes/{volume_id}"
+    path = f"{as_requested(call)}/volumes/{volume_id}"
     return [
         {"rel": "self", "href": call.url(path)},
         {"rel": "bookmark", "href": f"{call.service.public_url}/volume{path}"},

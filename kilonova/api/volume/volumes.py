@@ -13,7 +13,7 @@ from kilonova.api.volume.query import (
     ListOptions,
     QueryFilter,
     flag,
-    is_asked,
+    is_requested,
     moments,
     number,
     pairs,
@@ -49,7 +49,7 @@ OPTIONS = ListOptions(
 
 
 class VolumeCollection(OwnedCollection[Volume]):
-    word, options = "volume", OPTIONS
+    body_key, options = "volume", OPTIONS
     summary, made, detail = staticmethod(summary), staticmethod(made), staticmethod(detail)
 
     def records(self, call: Call) -> VolumeRecords:
@@ -59,8 +59,8 @@ class VolumeCollection(OwnedCollection[Volume]):
         return await self.records(call).create(call.caller, await new_volume(call))
 
     async def drop(self, call: Call, record: Volume) -> None:
-        cascade = is_asked(call, "cascade")
-        force = call.at(3, 23) and is_asked(call, "force")
+        cascade = is_requested(call, "cascade")
+        force = call.at(3, 23) and is_requested(call, "force")
         if force:
             call.require("volume:force_delete", project_id=record.project_id)
         await self.records(call).delete(call.caller, record.id, force=force, cascade=cascade)

@@ -24,7 +24,7 @@ def with_properties(requester: Requester, flavor: Flavor, properties: Mapping[st
     with faults_of_the_caller():
         aliases = requester.services.pci_aliases
         hardware = requested_hardware(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, dict(properties), aliases)
-    return msgspec.structs.replace(flavor, wish=hardware)
+    return msgspec.structs.replace(flavor, hardware=hardware)
 
 
 def check_same_hardware(flavor: Flavor, image: Image) -> None:

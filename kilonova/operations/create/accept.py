@@ -15,7 +15,7 @@ from kilonova.domain.params import ManyParams, ServerSpec, SpecOfMany
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import WantedVolume
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, claim_key, known_key, store_operation
-from kilonova.engine.build_requests import kept_spec, put_request
+from kilonova.engine.build_requests import put_request, stored_spec
 from kilonova.engine.core import Engine
 from kilonova.engine.submit import fresh
 from kilonova.operations.checks.held import held_in_placement
@@ -82,12 +82,12 @@ async def create_many(
             return accepted_servers  # our own COMMIT was unknown (law 12)
         known = await claim_key(tx, Ask(kind="place", server_id="", cause=cause, key=key), now)
         if known is not None:
-            return await _made_before(tx, known)
+            return await _created_before(tx, known)
         servers = wanted.make(await how_many(engine, tx, cause, wanted, held))
         ids.extend((new.id or uuid(), uuid()) for new in servers[len(ids) :])
         if servers[0].group is not None:
             await _join_group(engine, tx, servers[0].group, [server for server, _ in ids[: len(servers)]], cause, now)
-        asks = [asked(ids[n], new, cause, now, key) for n, new in enumerate(servers)]
+        asks = [ask_of(ids[n], new, cause, now, key) for n, new in enumerate(servers)]
         if len(asks) > 1 and not together:
             together.append(uuid())
         ask = asks[0] if len(asks) == 1 else all_together(together[0], asks)
@@ -110,12 +110,12 @@ async def known_creates(engine: Engine, key: IdempotencyKey, cause: Cause) -> li
 
     async def body(tx: Tx) -> list[tuple[str, Accepted]]:
         known = await known_key(tx, Ask(kind="place", server_id="", cause=cause, key=key))
-        return [] if known is None else await _made_before(tx, known)
+        return [] if known is None else await _created_before(tx, known)
 
     return await engine.world.db.control.read(body)
 
 
-def asked(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: IdempotencyKey | None) -> Ask:
+def ask_of(ids: tuple[str, str], new: NewServer, cause: Cause, now: float, key: IdempotencyKey | None) -> Ask:
     """`ids`: of the server and of the operation."""
     return Ask(
         kind="place",
@@ -163,7 +163,7 @@ def all_together(operation_id: str, asks: Sequence[Ask]) -> Ask:
     return whole
 
 
-async def _made_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
+async def _created_before(tx: Tx, known: Accepted) -> list[tuple[str, Accepted]]:
     """The servers of the request that carried the same key."""
     first = await rows.fetch(tx, operations, id=known.operation_id)
     if first is None:
@@ -202,7 +202,7 @@ async def _insert_unplaced(tx: Tx, ask: Ask, flavor: Flavor, operation_id: str, 
     await put_request(tx, ask.server_id, 1, operation_id, spec)
     owner = ask.cause.project_id, ask.cause.user_id
     await map_server(tx, ask.server_id, owner, vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, now=now)
-    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=kept_spec(spec), sealed=None)
+    await rows.put(tx, control.request_specs, server_id=ask.server_id, spec=stored_spec(spec), sealed=None)
 
 
 async def _hold_volumes(engine: Engine, tx: Tx, ask: Ask) -> None:

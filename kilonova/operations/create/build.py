@@ -110,8 +110,8 @@ def failure_of(problem: Problem) -> str:
 async def bury(ctx: CreateContext) -> None:
     problem = ctx.problem
     assert problem is not None
-    words = records.CANCELLED if problem.code == "cancelled" else Build().words_for(problem)
-    await put_in_cell0(ctx, failure_of(problem), words, problem)
+    message = records.CANCELLED if problem.code == "cancelled" else Build().message_for(problem)
+    await put_in_cell0(ctx, failure_of(problem), message, problem)
     ctx.facts.buried = failure_of(problem)
 
 
@@ -123,16 +123,16 @@ class Build(Operation[CreateFacts, ServerSpec]):
     action = "create"
     task_state = "scheduling"
     again_from = "select_destinations"
-    safe_words = "Exceeded maximum number of retries."
+    safe_message = "Exceeded maximum number of retries."
     notifications = (Notification("create", begins="allocate_networks", fails_from="allocate_networks"),)
     task = "build_instances"
 
-    def words_for(self, problem: Problem) -> str:
+    def message_for(self, problem: Problem) -> str:
         if problem.step == "attach_volumes":
             return NO_VOLUMES
         if problem.step == "allocate_networks":
             return NO_PORTS + OWNERS_REASONS.get(problem.code, "")
-        return NOT_BUILT if problem.final and problem.step == "build_and_run_instance" else self.safe_words
+        return NOT_BUILT if problem.final and problem.step == "build_and_run_instance" else self.safe_message
 
     def settle(self, ctx: CreateContext) -> None:
         ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())

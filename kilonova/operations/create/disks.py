@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from kilonova.domain.errors import Refused
+from kilonova.domain.flags import is_true
 from kilonova.domain.server import Flavor
 from kilonova.domain.volume import VolumeState, WantedVolume
-from kilonova.domain.words import is_true
 from kilonova.operations.attach_volume import free_device
 from kilonova.operations.checks.images import GIB, check_fit, check_memory, find_image
 from kilonova.operations.checks.requester import Requester
@@ -61,21 +61,21 @@ class _DiskSource(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _source(requester: Requester, device: Device, *, multiattach: bool) -> _DiskSource:
     """Return the source of a new volume, or the existing volume."""
-    source, named, made_in = device["source_type"], device.get("uuid", ""), requester.services.volumes.zone
+    source, named, zone = device["source_type"], device.get("uuid", ""), requester.services.volumes.zone
     try:
         if source == "volume":
             state = await _free_volume(requester, named, root=is_root(device), multiattach=multiattach)
             return _DiskSource(zone=state.zone, image=_image_in(state))
         await _check_type(requester, device.get("volume_type") or "")
         if source == "snapshot":
-            return _DiskSource(zone=made_in, image=await _image_of_snapshot(requester, device))
+            return _DiskSource(zone=zone, image=await _image_of_snapshot(requester, device))
         if source == "image":
-            return _DiskSource(zone=made_in, image=await _image_with_room(requester, device))
+            return _DiskSource(zone=zone, image=await _image_with_room(requester, device))
     except Refused as why:
         raise wrong_source(why) from None
     if _size(device) is None or is_root(device):
         raise wrong("a blank volume needs a volume_size and cannot be the boot disk.")
-    return _DiskSource(zone=made_in)
+    return _DiskSource(zone=zone)
 
 
 async def _free_volume(requester: Requester, volume_id: str, *, root: bool, multiattach: bool) -> VolumeState:

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from kilonova.domain.words import is_true
+from kilonova.domain.flags import is_true
 from kilonova.operations.create.devices import Device, SentDevice, completed, is_root, newer, wrong
 
 MAPPING, NEWER = "block_device_mapping", "bdm_v2"
 MOST = 100  # devices
-Word = Annotated[str, Meta(max_length=255)]
+ShortText = Annotated[str, Meta(max_length=255)]
 
 
 class ImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,17 +22,17 @@ class ImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     source_type: Literal["volume", "image", "snapshot", "blank"]
     destination_type: Literal["local", "volume"] | None = None
-    snapshot_id: Word | None = None
-    volume_id: Word | None = None
-    image_id: Word | None = None
+    snapshot_id: ShortText | None = None
+    volume_id: ShortText | None = None
+    image_id: ShortText | None = None
     volume_size: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    volume_type: Word | None = None
-    device_name: Word | None = None
+    volume_type: ShortText | None = None
+    device_name: ShortText | None = None
     boot_index: Annotated[int, Meta(ge=-1, le=1000)] | None = None
     delete_on_termination: bool = False
-    guest_format: Word | None = None
+    guest_format: ShortText | None = None
     no_device: bool | None = None
-    tag: Word | None = None
+    tag: ShortText | None = None
 
     def device(self) -> SentDevice:
         named = {"snapshot": self.snapshot_id, "volume": self.volume_id, "image": self.image_id}.get(self.source_type)
@@ -42,11 +42,11 @@ class ImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class OldImageDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    virtual_name: Word = ""
-    snapshot_id: Word | None = None
-    volume_id: Word | None = None
+    virtual_name: ShortText = ""
+    snapshot_id: ShortText | None = None
+    volume_id: ShortText | None = None
     volume_size: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    device_name: Word | None = None
+    device_name: ShortText | None = None
     delete_on_termination: bool = False
     no_device: bool | None = None
 

@@ -47,7 +47,7 @@ CreateContext = Context[CreateFacts, ServerSpec]
 SCHEDULING = "scheduling"
 NO_VALID_HOST = "no_valid_host"
 # What the owner may read; the whole reason is for the administrator.
-SAFE_WORDS = {
+SAFE_MESSAGES = {
     "quota_exceeded": "Quota exceeded.",
     "cancelled": CANCELLED,
     "not_known": "It was not known for too long whether a host fits.",
@@ -227,7 +227,7 @@ async def bury(ctx: CreateContext) -> None:
         del row["turn_floor"], row["unsettled"]  # it may be there already, restored (law 15)
         if not await rows.change(tx, cell.servers, row, id=ctx.server_id, turn=ctx.turn):  # it may not have left yet
             await rows.put_row(tx, cell.servers, row, unless_there=True)
-        await history.record_burial(ctx, tx, fault_of(problem, SAFE_WORDS.get(failure, "No valid host was found.")))
+        await history.record_burial(ctx, tx, fault_of(problem, SAFE_MESSAGES.get(failure, "No valid host was found.")))
 
     await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
     ctx.facts.buried = failure
@@ -259,7 +259,7 @@ class PlaceServer(Operation[CreateFacts, ServerSpec]):
     name = "place"
     task_state = SCHEDULING
     again_from = "select_destinations"
-    safe_words = "No valid host was found."
+    safe_message = "No valid host was found."
     task = "build_instances"
 
     steps = [

@@ -162,7 +162,7 @@ class PlaceMany(Operation[ManyFacts, ManyParams]):
     name = "place_many"
     task_state = "scheduling"
     again_from = "select_destinations"
-    safe_words = "No valid host was found."
+    safe_message = "No valid host was found."
 
     steps = [
         Step("select_destinations", select_hosts, on=CONTROL, plan=True),

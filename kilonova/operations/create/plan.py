@@ -19,7 +19,7 @@ from kilonova.engine.model import AnyOperation, Operation
 from kilonova.engine.rehearse import REHEARSAL, Planned, PlannedStep, plan_only, planned_steps
 from kilonova.engine.submit import fresh
 from kilonova.operations.checks.held import held_in_placement
-from kilonova.operations.create.accept import NewServers, all_together, asked, how_many, most_members
+from kilonova.operations.create.accept import NewServers, all_together, ask_of, how_many, most_members
 from kilonova.operations.create.place import FROM_CELL0
 from kilonova.operations.facts import CreateFacts, HostChoice, ManyFacts
 from kilonova.operations.steps.claim import by_name
@@ -56,7 +56,7 @@ async def rehearse_create(engine: Engine, wanted: NewServers, cause: Cause) -> C
     """Rehearse a create. Raise `Refused` exactly when the real request would be refused."""
     news = wanted.make(await _how_many(engine, wanted, cause))
     now = engine.world.clock.now()
-    asks = [asked((f"{REHEARSAL}-{n}", REHEARSAL), new, cause, now, None) for n, new in enumerate(news, 1)]
+    asks = [ask_of((f"{REHEARSAL}-{n}", REHEARSAL), new, cause, now, None) for n, new in enumerate(news, 1)]
     ask = asks[0] if len(asks) == 1 else all_together(REHEARSAL, asks)
     operation: Operation[CreateFacts | ManyFacts, ServerSpec] = engine.operation(ask.kind)
     op = fresh(engine, ask, REHEARSAL, turn=1)

@@ -99,13 +99,13 @@ async def check(requester: Requester, request: ServerRequest, *, dry: bool = Fal
     server_group = await _find_server_group(requester, request)
     details = await _details(requester, request, disks, zone)
     details.disk_tags = disk_tags(devices, flavor)
-    template = _Made(request, flavor, disks, destination, ports, groups, server_group, details)
+    template = _Template(request, flavor, disks, destination, ports, groups, server_group, details)
     return CheckedRequest(
         servers=NewServers(flavor=flavor, least=request.least, most=most, make=template.servers), details=details
     )
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _Template(msgspec.Struct, frozen=True):
     """The values that the servers of one request have in common."""
 
     request: ServerRequest

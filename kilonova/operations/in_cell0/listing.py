@@ -59,11 +59,11 @@ async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str
 
     servers, faults = await db.cell(CELL0).read(buried)
 
-    async def asked(tx: Tx) -> dict[str, Row]:
+    async def fetch_specs(tx: Tx) -> dict[str, Row]:
         records = await tx.all(_SPECS, servers=[row["id"] for row in servers]) if servers else []
         return {row["server_id"]: row for row in records}
 
-    specs = await db.control.read(asked)
+    specs = await db.control.read(fetch_specs)
     return [await _look_at(engine, cause, row, faults.get(row["id"]), specs.get(row["id"])) for row in servers]
 
 

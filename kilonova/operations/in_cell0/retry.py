@@ -29,7 +29,7 @@ async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
 
 async def whole_request(engine: Engine, ask: Ask) -> Ask:
     """Add what the original request asked for. Raise `Refused` if that cannot be read, or is above the quota now."""
-    request = await asked_before(engine, ask.server_id)
+    request = await request_of(engine, ask.server_id)
     spec = msgspec.json.decode(request["spec"], type=ServerSpec)
     try:
         secrets = {**engine.seal.read(request["sealed"] or ""), **ask.secrets}
@@ -43,7 +43,7 @@ async def whole_request(engine: Engine, ask: Ask) -> Ask:
     return whole
 
 
-async def asked_before(engine: Engine, server_id: str) -> Row:
+async def request_of(engine: Engine, server_id: str) -> Row:
     async def body(tx: Tx) -> Row | None:
         return await rows.fetch(tx, control.request_specs, server_id=server_id)
 

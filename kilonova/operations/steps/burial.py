@@ -39,7 +39,7 @@ async def close_server(ctx: CreateContext) -> None:
         ctx.set_server(hidden=LEAVING)
 
 
-async def put_in_cell0(ctx: CreateContext, failure: str, words: str, problem: Problem) -> None:
+async def put_in_cell0(ctx: CreateContext, failure: str, message: str, problem: Problem) -> None:
     """Insert the record, not handed over yet, with its history, the fault and the class of the failure."""
     now = ctx.world.clock.now()
 
@@ -59,7 +59,7 @@ async def put_in_cell0(ctx: CreateContext, failure: str, words: str, problem: Pr
         await rows.put_row(tx, cell.servers, row, unless_there=True)
         await history.forget(tx, ctx)  # of an earlier try
         await history.copy(tx, before)
-        await history.record_failure(tx, ctx, words, problem, now)
+        await history.record_failure(tx, ctx, message, problem, now)
 
     await write_in_cell(ctx, ctx.world.db.cell(CELL0), body)
 

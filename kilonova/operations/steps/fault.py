@@ -18,13 +18,13 @@ class FaultText(msgspec.Struct, frozen=True):
     would_fit: str | None = None  # behind the policy rule kilonova:servers:show:would_fit
 
 
-def fault_of(problem: Problem, safe_words: str) -> FaultText:
+def fault_of(problem: Problem, safe_message: str) -> FaultText:
     decision = as_object(as_object(problem.details).get("decision"))
     if not decision:
-        return FaultText(safe_words, problem.message, problem.message)
+        return FaultText(safe_message, problem.message, problem.message)
     shortage, largest = as_text(decision.get("shortage")), as_text(decision.get("largest"))
     return FaultText(
-        message=(f"{safe_words} {shortage[0].upper()}{shortage[1:]}." if shortage else safe_words)[:FAULT_LENGTH],
+        message=(f"{safe_message} {shortage[0].upper()}{shortage[1:]}." if shortage else safe_message)[:FAULT_LENGTH],
         reason=problem.message,
         details="\n".join([problem.message, *decision_lines(decision)]),
         would_fit=f"It would fit with {largest}." if largest else None,

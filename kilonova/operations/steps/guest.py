@@ -13,7 +13,7 @@ from kilonova.engine.model import DISK_TOKEN
 
 def take_claim(host: HostContext, *, beside: int | None = None) -> HostClaim | None:
     """Take the copy's share of the host's hardware before anything is made: if it fails, another host may do."""
-    return host.claims.take(host.server, host.copy, host.spec.wish, beside=beside)
+    return host.claims.take(host.server, host.copy, host.spec.hardware, beside=beside)
 
 
 async def build_guest(host: HostContext) -> StepResult:

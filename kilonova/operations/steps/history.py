@@ -83,7 +83,7 @@ async def copy(tx: Tx, before: ActionHistory) -> None:
         await rows.put(tx, cell.action_events, **{name: row[name] for name in row.keys()})  # noqa: SIM118
 
 
-async def record_failure(tx: Tx, ctx: AnyContext, words: str, problem: Problem, now: float) -> None:
+async def record_failure(tx: Tx, ctx: AnyContext, message: str, problem: Problem, now: float) -> None:
     """Record a failed action and a fault, as the engine does in the operation's own journal."""
     await rows.change(tx, cell.actions, {"message": "Error", "updated_at": now}, operation_id=ctx.operation_id)
     await rows.put(
@@ -92,7 +92,7 @@ async def record_failure(tx: Tx, ctx: AnyContext, words: str, problem: Problem, 
         server_id=ctx.server_id,
         operation_id=ctx.operation_id,
         code=500,
-        message=words[:FAULT_LENGTH],
+        message=message[:FAULT_LENGTH],
         details=f"{problem.step}: {problem.message}" if problem.step else problem.message,
         created_at=now,
     )

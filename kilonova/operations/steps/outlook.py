@@ -106,7 +106,7 @@ def own_root(server: Server, fate: str, image: str = "") -> list[DiskFate]:
     return [] if boots_from_volume(server) else [root_disk(fate, image)]
 
 
-def kept_volumes(server: Server) -> list[DiskFate]:
+def unchanged_volumes(server: Server) -> list[DiskFate]:
     """All volumes of the server, as disks that are kept."""
     return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in server.volumes]
 
@@ -121,7 +121,7 @@ def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[Dis
 
 def all_disks(server: Server, fate: str, swap: str, image: str = "") -> list[DiskFate]:
     """Its own disks have one fate, swap perhaps another; its volumes are kept."""
-    return [*own_root(server, fate, image), *local_disks(server.flavor, fate, swap), *kept_volumes(server)]
+    return [*own_root(server, fate, image), *local_disks(server.flavor, fate, swap), *unchanged_volumes(server)]
 
 
 def evacuated_disks(server: Server, *, is_shared: bool) -> list[DiskFate]:
@@ -134,7 +134,7 @@ def resized_disks(server: Server, new: Flavor) -> list[DiskFate]:
     """Each disk with its sizes before and after."""
     old = server.flavor
     root: list[DiskFate] = [{**disk, "gb": [old.disk_gb, new.disk_gb]} for disk in own_root(server, "kept")]
-    return [*root, *_resized_local_disks(old, new), *kept_volumes(server)]
+    return [*root, *_resized_local_disks(old, new), *unchanged_volumes(server)]
 
 
 def _resized_local_disks(old: Flavor, new: Flavor) -> list[DiskFate]:
@@ -153,7 +153,7 @@ def reverted_disks(server: Server, old_flavor: str) -> list[DiskFate]:
     back = local_disks(flavor_from(old_flavor), "reverted", "reverted")
     names = {disk["disk"] for disk in back}
     lost = [disk for disk in local_disks(server.flavor, "lost", "lost") if disk["disk"] not in names]
-    return [*own_root(server, "reverted"), *back, *lost, *kept_volumes(server)]
+    return [*own_root(server, "reverted"), *back, *lost, *unchanged_volumes(server)]
 
 
 def deleted_disks(server: Server) -> list[DiskFate]:
@@ -161,7 +161,7 @@ def deleted_disks(server: Server) -> list[DiskFate]:
     own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
     goes = {one.volume_id for one in server.volumes if one.delete_on_termination}
     volumes: list[DiskFate] = [
-        {**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in kept_volumes(server)
+        {**disk, "fate": "lost" if disk["volume"] in goes else "kept"} for disk in unchanged_volumes(server)
     ]
     return [*own, *volumes]
 

@@ -97,7 +97,7 @@ def request_for(
     group: GroupRule | None = None,
 ) -> ResourceRequest:
     """Return the resource request. The create request counts for every later move, except its forced host."""
-    image, project = _asked(ctx)
+    image, project = _image_and_project(ctx)
     forced = wanted if ctx.params.forced else None
     return request_of(
         requested_details(ctx),
@@ -123,7 +123,7 @@ def request_of(details: Details, *, image: str, **more: Any) -> ResourceRequest:
     )
 
 
-def _asked(ctx: Context[OperationFacts, MoveParams | ServerSpec]) -> tuple[str, str]:
+def _image_and_project(ctx: Context[OperationFacts, MoveParams | ServerSpec]) -> tuple[str, str]:
     """Image and project: of the request while the server is in no cell yet, else of its record."""
     if ctx.server is None and isinstance(ctx.params, ServerSpec):
         return ctx.params.image, ctx.params.project_id

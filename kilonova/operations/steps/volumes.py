@@ -87,7 +87,7 @@ async def _connect_all(ctx: AnyContext, host: str) -> None:
 async def attach_wanted(ctx: CreateContext) -> None:
     """All that a new server asks for, connected to its host. Those that are made for it take their time."""
     wanted = ctx.params.volumes
-    ids = [one.volume_id or await _made(ctx, slot, one) for slot, one in enumerate(wanted)]
+    ids = [one.volume_id or await _create_volume(ctx, slot, one) for slot, one in enumerate(wanted)]
     held = {one.volume_id: one.id for one in await _attached(ctx)}  # since it was accepted, or by an earlier try
     for volume_id in ids:
         if volume_id not in held:
@@ -110,7 +110,7 @@ async def complete_all(ctx: AnyContext) -> None:
         await service_of(ctx).set_delete_on_termination(fence_of(ctx), attachment_id=one.id, delete=False)
 
 
-async def _made(ctx: AnyContext, slot: int, one: WantedVolume) -> str:
+async def _create_volume(ctx: AnyContext, slot: int, one: WantedVolume) -> str:
     return await service_of(ctx).create_for_boot(
         fence_of(ctx),
         slot=slot,

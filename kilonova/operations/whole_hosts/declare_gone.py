@@ -18,7 +18,7 @@ from kilonova.domain.params import HostsParams
 from kilonova.engine.accept import Accepted, Ask, IdempotencyKey
 from kilonova.engine.core import Engine
 from kilonova.engine.journal import Op
-from kilonova.engine.notifications import new_message_id, tell_service
+from kilonova.engine.notifications import new_message_id, notify_service
 from kilonova.hosts.forget import HOST, WAITS_FOR_SOURCE, refuse_unless_idle
 from kilonova.hosts.states import find_host
 from kilonova.operations.facts import GoneFacts
@@ -97,7 +97,7 @@ async def declare_gone(
         assert row is not None
         outlook = await _look(tx, host)
         if await _close_ways_back(tx, host, outlook):
-            await tell_service(engine, tx, host, message_id)
+            await notify_service(engine, tx, host, message_id)
         op.known_facts = GoneFacts(
             identity=row["identity"],
             provider=row["provider_id"],

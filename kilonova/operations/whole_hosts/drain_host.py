@@ -91,7 +91,7 @@ class DrainHost(Operation[HostsFacts, HostsParams]):
     facts_type = HostsFacts
     params_type = HostsParams
     name = "drain_host"
-    safe_words = "The hosts could not be drained."
+    safe_message = "The hosts could not be drained."
 
     steps = [
         Step("close_hosts", close_hosts, on=CONTROL, undo=reopen_hosts),

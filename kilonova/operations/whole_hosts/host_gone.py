@@ -72,7 +72,7 @@ async def list_what_is_left(ctx: GoneContext) -> None:
     ctx.facts.account = await ctx.journal.read(body)
 
 
-async def record_word(ctx: GoneContext) -> None:
+async def record_declaration(ctx: GoneContext) -> None:
     """Record the declaration in control, where every conductor finds it if the key registers again."""
     facts, host = ctx.facts, ctx.params.host or ""
 
@@ -201,7 +201,7 @@ class HostGone(Operation[GoneFacts, HostsParams]):
             retry=FOREVER,
             only_rows=True,
         ),
-        Step("record_word", record_word, on=CONTROL, retry=FOREVER, only_rows=True),
+        Step("record_declaration", record_declaration, on=CONTROL, retry=FOREVER, only_rows=True),
         Step("free_claims", free_claims, on=CONTROL, retry=FOREVER, deadline=600.0, only_rows=True),
         Step("start_reverts", start_reverts, on=CONTROL, retry=FOREVER, deadline=600.0),
         Step("await_reverts", await_reverts, on=CONTROL, retry=FOREVER),

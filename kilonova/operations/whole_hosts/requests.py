@@ -129,7 +129,7 @@ async def evacuate_host(
     return await _ask(engine, journal, "evacuate_host", names, cause, key, bulk)
 
 
-async def is_asked_already(
+async def is_running_already(
     engine: Engine, kind: str, hosts: Sequence[str], cause: Cause, key: IdempotencyKey | None
 ) -> bool:
     """Return whether a running operation, or the one of this key, is the answer: then nothing is judged again."""

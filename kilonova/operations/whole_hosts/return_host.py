@@ -54,7 +54,7 @@ class ReturnHost(Operation[HostsFacts, HostsParams]):
     facts_type = HostsFacts
     params_type = HostsParams
     name = "return_host"
-    safe_words = "The hosts could not be returned."
+    safe_message = "The hosts could not be returned."
 
     steps = [
         Step("open_hosts", open_hosts, on=CONTROL, retry=FOREVER),

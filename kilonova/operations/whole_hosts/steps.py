@@ -97,10 +97,10 @@ async def move_servers(ctx: HostsContext) -> None:
     live = sum(child["live"] for child in children)
     if live or left:
         total = len(children) + len(left)
-        words = f"{live + len(left)} of {total} {NOUNS.get(plan.operation, 'moves')} to end"
+        sentence = f"{live + len(left)} of {total} {NOUNS.get(plan.operation, 'moves')} to end"
         unknown = f"; it is not known whether {' and '.join(sorted(unheard))} answers" if unheard else ""
         ctx.facts.refused = refused
-        raise NotYet(words + unknown, LOOKED_AT_AGAIN, keeps_facts=True)
+        raise NotYet(sentence + unknown, LOOKED_AT_AGAIN, keeps_facts=True)
     ctx.facts.refused = refused
     ctx.facts.account = await _account(ctx, plan, children, refused, "the deadline was over")
 

@@ -107,7 +107,7 @@ token_keys = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("sealed", Text, nullable=False),
-    Column("made_at", Float(53), nullable=False),
+    Column("created_at", Float(53), nullable=False),
     Column("until", Float(53)),  # null: it signs; else its last token has expired by then
 )
 

@@ -56,7 +56,7 @@ steps = Table(
     Column("ordinal", Integer, nullable=False),
     Column("name", Text, nullable=False),
     Column("way", Text, nullable=False),  # do | undo
-    Column("place", Text, nullable=False),  # "" = CONTROL, else the host
+    Column("host", Text, nullable=False),  # "" = CONTROL, else the host
     Column("copy", BigInteger, nullable=False),  # of the guest on that host
     Column("heir_of", Text),  # the superseded operation whose undo this is (law 7)
     Column("server_id", Text),
@@ -73,7 +73,7 @@ steps = Table(
     Column("open", Integer, nullable=False),  # 1 while ready or taken
     PrimaryKeyConstraint("operation_id", "ordinal"),
 )
-Index("steps_open", steps.c.place, steps.c.state, sqlite_where=steps.c.open == 1, postgresql_where=steps.c.open == 1)
+Index("steps_open", steps.c.host, steps.c.state, sqlite_where=steps.c.open == 1, postgresql_where=steps.c.open == 1)
 # A number, not a parameter: with a partial index SQLite compiles such a statement again at every call, PostgreSQL plans
 # it again.
 STEP_IS_OPEN = steps.c.open == literal_column("1")

@@ -85,7 +85,7 @@ ports = Table(
     Column("vif_type", Text, nullable=False),
     Column("vif_details", Text, nullable=False),  # JSON
     Column("slot", Integer, nullable=False),  # which of the server's ports it is; -1: of no server
-    Column("made_here", Integer, nullable=False),  # created for the server, so it is deleted with it
+    Column("created_here", Integer, nullable=False),  # created for the server, so it is deleted with it
     Column("tag", Text, nullable=False),  # of the device in the server
 )
 Index("ports_network_mac", ports.c.network_id, ports.c.mac, unique=True)
@@ -208,9 +208,9 @@ STANDS_FOR_A_PORT = floating_ips.c.port_id != literal_column("''")  # not a para
 tags = Table(
     "network_tags",
     metadata,
-    Column("thing_id", Text, nullable=False),
+    Column("record_id", Text, nullable=False),
     Column("tag", Text, nullable=False),
-    PrimaryKeyConstraint("thing_id", "tag"),
+    PrimaryKeyConstraint("record_id", "tag"),
 )
 
 limits = Table(
@@ -234,5 +234,5 @@ seeds = Table(
     "network_seeds",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("made_at", Float(53), nullable=False),
+    Column("created_at", Float(53), nullable=False),
 )

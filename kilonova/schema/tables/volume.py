@@ -31,8 +31,8 @@ volumes = Table(
     Column("image_id", Text),
     Column("marker", Text, nullable=False),  # what a simulated guest finds on it
     Column("backend", Text, nullable=False),  # the backend that has its file
-    Column("made_for", Text),  # the server that it was created for, and for which of its disks
-    Column("made_slot", Integer),
+    Column("created_for", Text),  # the server that it was created for, and for which of its disks
+    Column("created_slot", Integer),
     Column("goes_with_server", Integer, nullable=False),  # the one it was created for
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53)),
@@ -43,7 +43,7 @@ Index("volumes_work", volumes.c.backend, volumes.c.work)
 Index("volumes_snapshot", volumes.c.snapshot_id)
 Index("volumes_source", volumes.c.source_id)
 Index("volumes_type", volumes.c.type_id)
-Index("volumes_made_for", volumes.c.made_for, volumes.c.made_slot, unique=True)
+Index("volumes_created_for", volumes.c.created_for, volumes.c.created_slot, unique=True)
 
 snapshots = Table(
     "volume_snapshots",
@@ -76,11 +76,11 @@ Index("volume_snapshots_work", snapshots.c.backend, snapshots.c.work)
 volume_metadata = Table(
     "volume_metadata",
     metadata,
-    Column("thing_id", Text, nullable=False),
+    Column("record_id", Text, nullable=False),
     Column("kind", Text, nullable=False),  # user | image
     Column("name", Text, nullable=False),
     Column("value", Text, nullable=False),
-    PrimaryKeyConstraint("thing_id", "kind", "name"),
+    PrimaryKeyConstraint("record_id", "kind", "name"),
 )
 
 attachments = Table(

@@ -174,7 +174,7 @@ class Cells:
         except StoreError as why:
             raise Refused("cell_database", str(why)) from None
         await self._put(name, url, prefix, store)
-        await self._tell()
+        await self._publish()
         return await self.find(name)
 
     def _spare(self, database: str) -> str:
@@ -223,7 +223,7 @@ class Cells:
             await rows.change(tx, cells, {"disabled": int(disabled)}, name=name)
 
         await self.stores.control.write(body)
-        await self._tell()
+        await self._publish()
         return await self.find(name)
 
     async def delete(self, name: str) -> Cell:
@@ -249,9 +249,9 @@ class Cells:
             await rows.remove(tx, known_stores, name=name)
 
         await self.stores.control.write(body)
-        await self._tell()
+        await self._publish()
         return cell
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         await self.stores.learn()
         await self.bus.cast(CELLS_CHANGED, b"")

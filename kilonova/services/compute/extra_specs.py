@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from kilonova.domain.words import flag_of
+from kilonova.domain.flags import flag_of
 
 Check = Callable[[str], str]  # what is wrong with a value; "" when it is well
 

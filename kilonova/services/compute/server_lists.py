@@ -143,7 +143,7 @@ async def _listed(
     sort."""
     matching: list[ServerRecord] = []
     size = min(page.limit, CHUNK) if wanted.matches is None else CHUNK
-    marker = order.place(page.after) if page.after is not None else None
+    marker = order.marker_values(page.after) if page.after is not None else None
     while len(matching) < page.limit:
         chunk = await store.read(_chunk(wanted, order, marker, size))
         arrived = await _arrived(stores, store.name, [row["id"] for row in chunk if row["hidden"]])

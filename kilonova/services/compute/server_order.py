@@ -25,7 +25,7 @@ BOUNDS = {
     "changed_since": servers.c.updated_at >= bindparam("changed_since"),
     "changed_before": servers.c.updated_at <= bindparam("changed_before"),
 }
-SHAPES_KEPT = 256  # anybody can ask in a new shape; the oldest is forgotten
+MOST_SHAPES = 256  # anybody can ask in a new shape; the oldest is forgotten
 
 
 class SortKey(NamedTuple):
@@ -105,7 +105,7 @@ class ServerOrder:
         arranged = self.arrange([*(record for record in records if record.id != marker.id), marker])
         return arranged[next(n for n, record in enumerate(arranged, 1) if record is marker) :]
 
-    def place(self, record: ServerRecord) -> list[Any]:
+    def marker_values(self, record: ServerRecord) -> list[Any]:
         return [key.value(record) for key in self.keys]
 
     def chunk(self, by: tuple[str, ...], bounds: tuple[str, ...], marker: Sequence[Any] | None) -> Sql:
@@ -115,7 +115,7 @@ class ServerOrder:
         return _chunk(by, bounds, tuple((key.column, key.descending) for key in self.keys), nulls)
 
 
-@lru_cache(SHAPES_KEPT)
+@lru_cache(MOST_SHAPES)
 def _chunk(
     by: tuple[str, ...], bounds: tuple[str, ...], keys: tuple[tuple[str, bool], ...], nulls: tuple[bool, ...] | None
 ) -> Sql:

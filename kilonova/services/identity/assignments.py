@@ -9,10 +9,11 @@ from functools import cache
 from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Record
 from kilonova.schema.tables.identity import projects, role_assignments, roles, user_group_members
 from kilonova.services.identity.groups import GROUP
 from kilonova.services.identity.projects import DOMAIN, PROJECT, fetch_as
-from kilonova.services.identity.records import IdentityRecords, Record, fetch
+from kilonova.services.identity.records import IdentityRecords, fetch
 from kilonova.services.identity.roles import ROLE
 from kilonova.services.identity.snapshot import IdentitySnapshot
 from kilonova.services.identity.tokens import ALL, SYSTEM, Scope

@@ -29,7 +29,7 @@ def _with_domain(table: Table) -> Sql:
 
 
 USER = _with_domain(users)
-PLACE = _with_domain(projects)
+SCOPE = _with_domain(projects)
 REVOKED = Sql(select(revoked_tokens.c.audit_id).where(revoked_tokens.c.audit_id == bindparam("audit_id")))
 _groups = select(user_group_members.c.group_id).where(user_group_members.c.user_id == bindparam("user_id"))
 GRANTED = Sql(
@@ -47,15 +47,15 @@ GRANTED = Sql(
 class Authorization:
     user: IdentityRef
     scope: Scope
-    place: IdentityRef | None  # the project or domain
+    target: IdentityRef | None  # the project or domain
     roles: Sequence[Role]
     tokens_from: float  # earlier tokens are void
 
     def caller(self, claims: TokenClaims) -> Caller:
         return Caller(
             user=self.user,
-            project=self.place if self.scope.kind == PROJECT else None,
-            domain=self.place if self.scope.kind == DOMAIN else None,
+            project=self.target if self.scope.kind == PROJECT else None,
+            domain=self.target if self.scope.kind == DOMAIN else None,
             system=self.scope.kind == SYSTEM,
             roles=tuple(role.name for role in self.roles),
             issued_at=claims.issued_at,
@@ -74,7 +74,7 @@ async def stand(tx: Tx, snapshot: IdentitySnapshot, user_id: str, scope: Scope) 
         return Authorization(_named(user), scope, None, (), since)
     scope_row: Row | None = None
     if scope.kind != SYSTEM:
-        scope_row = await tx.one(PLACE, id=scope.id)
+        scope_row = await tx.one(SCOPE, id=scope.id)
         if scope_row is None or not _is_open(scope_row, scope.kind):
             return None
         since = max(since, scope_row["tokens_from"], scope_row["domain_tokens_from"] or 0.0)

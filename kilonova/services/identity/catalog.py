@@ -6,7 +6,7 @@ import hashlib
 from functools import lru_cache
 
 from kilonova.domain.json import Json, JsonObject
-from kilonova.services.identity.records import Record
+from kilonova.records.kinds import Record
 from kilonova.services.identity.snapshot import IdentitySnapshot
 
 REGION = "RegionOne"

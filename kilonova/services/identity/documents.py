@@ -10,10 +10,11 @@ import msgspec
 
 from kilonova.domain.errors import KilonovaError, Refused
 from kilonova.domain.json import as_text
+from kilonova.records.kinds import Record
 from kilonova.schema.tables.identity import credentials, policies
 from kilonova.services.identity.keys import Sealing
 from kilonova.services.identity.record_service import RecordService
-from kilonova.services.identity.records import IdentityRecords, Record, kind_of
+from kilonova.services.identity.records import IdentityRecords, kind_of
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.world import Row, Tx

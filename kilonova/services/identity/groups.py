@@ -8,13 +8,10 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Record
 from kilonova.schema.tables.identity import role_assignments, user_group_members, user_groups, users
 from kilonova.services.identity.record_service import DomainRecords
-from kilonova.services.identity.records import (
-    Record,
-    fetch,
-    kind_of,
-)
+from kilonova.services.identity.records import fetch, kind_of
 from kilonova.services.identity.users import USER
 from kilonova.store import rows
 from kilonova.store.statements import Sql

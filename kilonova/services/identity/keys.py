@@ -51,7 +51,7 @@ async def add_key(tx: Tx, seal: Sealing, *, uuid: str, secret: str, expiration: 
     else:
         await tx.run(_FORGET, now=now)
         await tx.run(_RETIRE, until=now + expiration + SLACK_SECONDS)
-    await rows.put(tx, token_keys, id=key_id, sealed=seal.close_text(secret), made_at=now, until=None)
+    await rows.put(tx, token_keys, id=key_id, sealed=seal.close_text(secret), created_at=now, until=None)
     return key_id
 
 
@@ -65,14 +65,14 @@ async def list_keys(tx: Tx) -> Sequence[Row]:
 
 
 def newest_first(key_rows: Sequence[Row]) -> list[Row]:
-    return sorted(key_rows, key=lambda row: (float(row["made_at"]), row["until"] is None), reverse=True)
+    return sorted(key_rows, key=lambda row: (float(row["created_at"]), row["until"] is None), reverse=True)
 
 
 @dataclass(frozen=True)
 class SigningKey:
     id: str
     secret: bytes
-    made_at: float
+    created_at: float
     until: float | None = None  # retired: worth nothing from then on
 
     def is_over(self, now: float) -> bool:
@@ -95,12 +95,12 @@ def open_keys(key_rows: Sequence[Row], seal: Sealing) -> list[SigningKey]:
         except (KilonovaError, binascii.Error):
             logger.warning("token key %s cannot be read: it was sealed with another key", row["id"])
             continue
-        keys.append(SigningKey(row["id"], secret, float(row["made_at"]), row["until"]))
+        keys.append(SigningKey(row["id"], secret, float(row["created_at"]), row["until"]))
     return keys
 
 
 def signer(keys: Sequence[SigningKey], now: float) -> SigningKey | None:
     """The newest that has settled; a lone one need not."""
     good = [key for key in keys if not key.is_over(now)]
-    settled = (key for key in good if key.made_at + SETTLING_SECONDS <= now)
+    settled = (key for key in good if key.created_at + SETTLING_SECONDS <= now)
     return next(settled, good[-1] if good else None)

@@ -38,7 +38,7 @@ class Login:
     password: str = ""
     token: str = ""  # or with a token that is still good; both must mean the same user
     scope: str | None = None  # PROJECT, DOMAIN, SYSTEM, UNSCOPED; None: the default project, if there is one
-    place: Which = Which()
+    target: Which = Which()
     address: str = ""  # of the client, for the limit of failed log-ins; empty: not limited
 
     @property
@@ -106,7 +106,7 @@ async def settle(tx: Tx, snapshot: IdentitySnapshot, user_id: str, login: Login)
     unscoped."""
     standing: Authorization | None = None
     if login.scope is not None:
-        standing = await stand(tx, snapshot, user_id, await find_scope(tx, login.scope, login.place))
+        standing = await stand(tx, snapshot, user_id, await find_scope(tx, login.scope, login.target))
     else:
         user = await rows.fetch(tx, users, id=user_id)
         if user is not None and user["default_project_id"]:

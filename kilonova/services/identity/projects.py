@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, select
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import texts
-from kilonova.records.kinds import Columns
+from kilonova.records.kinds import Columns, Record
 from kilonova.schema.tables.identity import (
     credentials,
     implied_roles,
@@ -22,7 +22,6 @@ from kilonova.schema.tables.identity import (
 )
 from kilonova.services.identity.records import (
     IdentityRecords,
-    Record,
     RecordKind,
     extra_of,
     fetch,
@@ -85,7 +84,7 @@ class Projects:
     async def change(self, kind: RecordKind, project_id: str, change: Mapping[str, Any]) -> Record:
         async def body(tx: Tx) -> Row:
             row = await fetch_as(tx, kind, project_id)
-            refuse_immutable(kind.words, row, change)
+            refuse_immutable(kind.label, row, change)
             _refuse_move(row, change)
             if "name" in change:
                 await refuse_same_name(tx, kind, change["name"], row["domain_id"], project_id)
@@ -101,7 +100,7 @@ class Projects:
     async def delete(self, kind: RecordKind, project_id: str) -> None:
         async def body(tx: Tx) -> None:
             row = await fetch_as(tx, kind, project_id)
-            refuse_immutable(kind.words, row)
+            refuse_immutable(kind.label, row)
             if row["is_domain"]:
                 await _delete_domain(tx, row)
                 return

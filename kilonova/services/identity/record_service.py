@@ -6,16 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Columns
+from kilonova.records.kinds import Columns, Record
 from kilonova.services.identity.projects import DOMAIN, fetch_as
-from kilonova.services.identity.records import (
-    IdentityRecords,
-    Record,
-    RecordKind,
-    extra_of,
-    fetch,
-    refuse_same_name,
-)
+from kilonova.services.identity.records import IdentityRecords, RecordKind, extra_of, fetch, refuse_same_name
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
@@ -77,7 +70,7 @@ class DomainRecords(RecordService):
         if row is None and domain_id:
             await fetch_as(tx, DOMAIN, domain_id)
         if (request.get("domain_id", domain_id) or "") != domain_id:
-            raise Refused("bad_request", f"The domain_id of a {self.kind.words} cannot be changed.")
+            raise Refused("bad_request", f"The domain_id of a {self.kind.label} cannot be changed.")
         if "name" in request:
             await refuse_same_name(tx, self.kind, request["name"], domain_id, record_id)
         return request

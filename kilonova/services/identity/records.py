@@ -15,7 +15,7 @@ from sqlalchemy import Table, select, update
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import JsonObject, json_object
-from kilonova.records.kinds import FLAG, JSON, Columns, Form, Kind, Thing
+from kilonova.records.kinds import FLAG, JSON, Columns, Form, Kind, Record
 from kilonova.records.query import ALL, EQUAL, Condition, ListQuery, find
 from kilonova.schema.tables.identity import identity_state
 from kilonova.store import rows
@@ -23,7 +23,6 @@ from kilonova.store.statements import Sql
 from kilonova.world import Body, Ids, Row, Store, Tx
 
 T = TypeVar("T")
-Record = Thing
 FLAGS = frozenset({"enabled", "is_domain"})
 FORMS = {**dict.fromkeys(FLAGS, FLAG), "tags": JSON, "options": JSON}
 LINKS = "links"  # what a client read here and sends back
@@ -113,7 +112,7 @@ async def fetch(tx: Tx, kind: RecordKind, record_id: str) -> Row:
     """Raises `Refused` when there is none."""
     row = await rows.fetch(tx, kind.table, id=record_id)
     if row is None:
-        raise missing(kind.words, record_id)
+        raise missing(kind.label, record_id)
     return row
 
 
@@ -125,7 +124,7 @@ async def refuse_same_name(tx: Tx, kind: RecordKind, name: str, domain_id: str, 
     row = await rows.fetch(tx, kind.table, name=name, domain_id=domain_id)
     if row is not None and row["id"] != own_id:
         where = f" in domain {domain_id}" if domain_id else ""
-        raise Refused("exists", f"There is already a {kind.words} {name}{where}.")
+        raise Refused("exists", f"There is already a {kind.label} {name}{where}.")
 
 
 def to_json(value: Any) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Record
 from kilonova.schema.tables.identity import catalog_endpoints, catalog_regions, catalog_services
 from kilonova.services.identity.catalog import REGION, own_endpoints, own_regions, own_services
 from kilonova.services.identity.record_service import RecordService
-from kilonova.services.identity.records import Record, kind_of, missing
+from kilonova.services.identity.records import kind_of, missing
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 
@@ -40,7 +41,7 @@ class CatalogRecords(RecordService, ABC):
 
     def _refuse_own(self, record_id: str) -> None:
         if any(one["id"] == record_id for one in self.own("")):
-            text = f"This {self.kind.words} is Kilonova's own: it follows from --public-url and cannot be changed."
+            text = f"This {self.kind.label} is Kilonova's own: it follows from --public-url and cannot be changed."
             raise Refused("forbidden", text)
 
 

@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kilonova.domain.errors import Refused
+from kilonova.records.kinds import Record
 from kilonova.schema.tables.identity import implied_roles, role_assignments, roles
 from kilonova.services.identity.record_service import DomainRecords
-from kilonova.services.identity.records import (
-    Record,
-    fetch,
-    kind_of,
-    refuse_immutable,
-)
+from kilonova.services.identity.records import fetch, kind_of, refuse_immutable
 from kilonova.services.identity.snapshot import reach
 from kilonova.store import rows
 from kilonova.world import Row, Tx

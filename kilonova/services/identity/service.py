@@ -46,7 +46,7 @@ from kilonova.world import Clock, Ids, Row, Store, Tx
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOK_SECONDS = 1.0  # after so long somebody else's write is noticed
-MOST_KEPT = 5_000  # callers in memory, about 1 kB each
+MOST_CACHED = 5_000  # callers in memory, about 1 kB each
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Identity:
             return None
         caller = issued.standing.caller(issued.claims)
         if snapshot is self._snapshot and not self._is_stale:  # else something was written since it was read
-            if len(self._callers) >= MOST_KEPT:
+            if len(self._callers) >= MOST_CACHED:
                 del self._callers[next(iter(self._callers))]
             self._callers[token] = caller
         return caller

@@ -6,16 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Columns
+from kilonova.records.kinds import Columns, Record
 from kilonova.schema.tables.identity import credentials, projects, role_assignments, user_group_members, users
 from kilonova.services.identity.guesses import Guess
 from kilonova.services.identity.passwords import Passwords
 from kilonova.services.identity.record_service import DomainRecords
-from kilonova.services.identity.records import (
-    IdentityRecords,
-    Record,
-    kind_of,
-)
+from kilonova.services.identity.records import IdentityRecords, kind_of
 from kilonova.store import rows
 from kilonova.world import Row, Tx
 

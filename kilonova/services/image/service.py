@@ -115,11 +115,11 @@ class Images:
         if file is not None:
             await self._uploads.remove_unwanted(file)
 
-    async def upload(self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None) -> None:
-        await self._uploads.receive(image, chunks, told_size)
+    async def upload(self, image: Image, chunks: AsyncIterator[bytes], declared_size: int | None = None) -> None:
+        await self._uploads.receive(image, chunks, declared_size)
 
     async def receive_disk(
-        self, image_id: str, disk_format: str, chunks: AsyncIterator[bytes], told_size: int | None = None
+        self, image_id: str, disk_format: str, chunks: AsyncIterator[bytes], declared_size: int | None = None
     ) -> None:
         """The bytes of an image that an operation made of a server, from the server's host. Once it is active, sending
         them again changes nothing."""
@@ -129,7 +129,7 @@ class Images:
             raise deleted_meanwhile(image_id)
         if not image.has_bytes:
             image = msgspec.structs.replace(image, disk_format=disk_format, container_format="bare")
-            await self._uploads.receive(image, chunks, told_size, takes_over=True)
+            await self._uploads.receive(image, chunks, declared_size, takes_over=True)
 
     async def open(self, image: Image) -> BinaryIO:
         return await self._files.open(_file_of(image))

@@ -65,17 +65,17 @@ class Uploads:
         self._caps, self.quotas = caps, ImageQuotas(control, caps.project)
 
     async def receive(
-        self, image: Image, chunks: AsyncIterator[bytes], told_size: int | None = None, *, takes_over: bool = False
+        self, image: Image, chunks: AsyncIterator[bytes], declared_size: int | None = None, *, takes_over: bool = False
     ) -> None:
         """`told_size` is what the client says will come; nothing is kept when something else does. `takes_over`: from
         an upload of the same image that nobody has heard the end of."""
         _check_may_start(image, takes_over=takes_over)
-        if told_size is not None and told_size > self._caps.size:
+        if declared_size is not None and declared_size > self._caps.size:
             raise self._too_large()
         counted = _Counted(self.quotas, image.owner)
         try:
-            await counted.grow(told_size or 0)
-            await self._receive(image, chunks, told_size, counted, takes_over=takes_over)
+            await counted.grow(declared_size or 0)
+            await self._receive(image, chunks, declared_size, counted, takes_over=takes_over)
         finally:
             counted.end()
 
@@ -83,7 +83,7 @@ class Uploads:
         self,
         image: Image,
         chunks: AsyncIterator[bytes],
-        told_size: int | None,
+        declared_size: int | None,
         counted: _Counted,
         *,
         takes_over: bool,
@@ -92,7 +92,7 @@ class Uploads:
         draft = await self._files.begin(name)
         try:
             await (self._take_over(image, name) if takes_over else self._start(image, name))
-            await self._fill(image, name, draft, chunks, told_size, counted)
+            await self._fill(image, name, draft, chunks, declared_size, counted)
             disk_size = await draft.judge(lambda path: inspect(path, image.disk_format, self._caps.virtual_size))
             marker = await draft.judge(lambda path: marker_in(path, image.disk_format))
             facts = await draft.finish()
@@ -138,7 +138,7 @@ class Uploads:
         name: str,
         draft: Draft,
         chunks: AsyncIterator[bytes],
-        told_size: int | None,
+        declared_size: int | None,
         counted: _Counted,
     ) -> None:
         looked_at = 0
@@ -150,8 +150,8 @@ class Uploads:
                 looked_at = draft.size
                 await self._check_wanted(image, name)
                 await counted.grow(draft.size)
-        if told_size is not None and draft.size != told_size:
-            raise Refused("image_size_differs", f"Expected {told_size} bytes, received {draft.size}.")
+        if declared_size is not None and draft.size != declared_size:
+            raise Refused("image_size_differs", f"Expected {declared_size} bytes, received {draft.size}.")
 
     async def _check_wanted(self, image: Image, name: str) -> None:
         """Deleted meanwhile, at whichever API: the rest need not come."""

@@ -28,4 +28,4 @@ class NetworkContext:
         """Wake the hosts that these changes concern, after the commit."""
         if self.wakeups is not None:
             for record in records:
-                self.wakeups.touch_thing(kind, record)
+                self.wakeups.touch_record(kind, record)

@@ -8,16 +8,16 @@ from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import Columns
-from kilonova.records.nouns import Noun, Wish
+from kilonova.records.nouns import Attributes, Noun
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, free_ranges, ports, routers, subnets
 from kilonova.services.network.addresses import address_of
-from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import taken_by
 from kilonova.services.network.kinds import FLOATING_IP, NETWORK, PORT
 from kilonova.services.network.locks import lock_networks
 from kilonova.services.network.making import NewPort, drop_ports, make_port
+from kilonova.services.network.outdated_servers import mark_ports
 from kilonova.services.network.owners import FLOATING_IP as OWNER
 from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.store import rows
@@ -54,21 +54,21 @@ _SUBNETS_V4 = Sql(
 class FloatingIps(Noun[NetworkContext]):
     kind = FLOATING_IP
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
         network_id = request["floating_network_id"]
         external = await find_one(tx, NETWORK, viewer, network_id)
         if not external["external"]:
             text = f"Bad floatingip request: Network {network_id} is not a valid external network."
             raise Refused("bad_request", text)
         target = await self._lock_all(tx, viewer, network_id, request.get("port_id") or "")
-        owner = thing_id, request["project_id"]
-        own_id = str(uuid.uuid5(uuid.UUID(thing_id), "port"))
-        address = await self._take_address(tx, external, own_id, thing_id, request, now)
+        owner = record_id, request["project_id"]
+        own_id = str(uuid.uuid5(uuid.UUID(record_id), "port"))
+        address = await self._take_address(tx, external, own_id, record_id, request, now)
         await rows.put_row(
             tx,
             floating_ips,
             {
-                **self.standard(thing_id, request, now),
+                **self.standard(record_id, request, now),
                 "network_id": network_id,
                 "address": address,
                 "own_port_id": own_id,
@@ -89,7 +89,9 @@ class FloatingIps(Noun[NetworkContext]):
         await mark_ports(tx, [port_id, old_id])
         return await find_one(tx, PORT, viewer, port_id) if port_id else None
 
-    async def _take_address(self, tx: Tx, external: Row, own_id: str, thing_id: str, request: Wish, now: float) -> str:
+    async def _take_address(
+        self, tx: Tx, external: Row, own_id: str, record_id: str, request: Attributes, now: float
+    ) -> str:
         """Allocate the address by a port of the external network that belongs to no project."""
         wanted: dict[str, str] = {}
         if request.get("subnet_id"):
@@ -97,7 +99,7 @@ class FloatingIps(Noun[NetworkContext]):
         if request.get("floating_ip_address"):
             wanted["ip_address"] = str(address_of(request["floating_ip_address"], "floating_ip_address"))
         wanted = wanted or {"subnet_id": await self._with_room(tx, external["id"])}
-        columns = {"device_id": thing_id, "device_owner": OWNER, "status": "ACTIVE"}
+        columns = {"device_id": record_id, "device_owner": OWNER, "status": "ACTIVE"}
         new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns, to_router=True)
         given = await make_port(tx, external, new, now)
         return given[0]["ip_address"]
@@ -118,7 +120,7 @@ class FloatingIps(Noun[NetworkContext]):
         self, tx: Tx, network_id: str, port: Row | None, address: str, owner: tuple[str, str]
     ) -> Columns:
         """Return the columns of the association; empty without a port. `owner`: the floating ip and its project."""
-        thing_id, project_id = owner
+        record_id, project_id = owner
         if port is None:
             if address:
                 raise Refused("bad_request", "Bad floatingip request: fixed_ip_address needs port_id.")
@@ -132,7 +134,7 @@ class FloatingIps(Noun[NetworkContext]):
                 "external_network_unreachable", f"{text} Therefore, cannot associate port {port['id']} with it."
             )
         other = await rows.fetch(tx, floating_ips, port_id=port["id"], fixed_address=fixed["address"])
-        if other is not None and other["id"] != thing_id:
+        if other is not None and other["id"] != record_id:
             text = f"Cannot associate with port {port['id']}: {fixed['address']} already has a floating ip."
             raise Refused("floating_ip_port_in_use", text)
         keys = {"port_id": port["id"], "fixed_address": fixed["address"]}
@@ -150,7 +152,7 @@ class FloatingIps(Noun[NetworkContext]):
             raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; give fixed_ip_address.")
         return fours[0]
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
         columns = FLOATING_IP.columns_of(
             {key: value for key, value in request.items() if key in ("description", "dns_name")}
         )

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Columns, Thing, id_of
-from kilonova.records.nouns import Noun, Wish, put_tags_on
+from kilonova.records.kinds import Columns, Record, id_of
+from kilonova.records.nouns import Attributes, Noun, put_tags_on
 from kilonova.schema.tables.network import port_groups, projects, security_group_rules, security_groups, tags
-from kilonova.services.network.changed import mark_group
 from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.kinds import GROUP, RULE
 from kilonova.services.network.locks import lock_project
+from kilonova.services.network.outdated_servers import mark_group
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list, insert_row
 from kilonova.world import Row, Tx
@@ -41,8 +41,8 @@ class SecurityGroups(Noun[NetworkContext]):
     kind = GROUP
     few = False  # a group may have hundreds of rules
 
-    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
-        by_group: dict[str, list[Thing]] = {id_of(record): [] for record in records}
+    async def dress(self, tx: Tx, records: Sequence[Record], record_rows: Sequence[Row]) -> None:
+        by_group: dict[str, list[Record]] = {id_of(record): [] for record in records}
         for row in await tx.all(_RULES, ids=list(by_group)):
             by_group[row["group_id"]].append(RULE.view(row))
         await put_tags_on(tx, RULE, [rule for rules in by_group.values() for rule in rules])
@@ -72,14 +72,14 @@ class SecurityGroups(Noun[NetworkContext]):
 
         return await self.control.write(body)
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
         if request.get("name") == DEFAULT:
             raise Refused("default_group_exists", "Default security group already exists.")
         stateful = int(request.get("stateful", True))
-        await rows.put_row(tx, security_groups, {**self.standard(thing_id, request, now), "stateful": stateful})
+        await rows.put_row(tx, security_groups, {**self.standard(record_id, request, now), "stateful": stateful})
         await self.context.quotas.charge(tx, request["project_id"], RULE.name, len(EVERY))
-        rule_ids = [_beside(thing_id, number) for number in range(len(EVERY))]
-        await self._add_rules(tx, thing_id, request["project_id"], rule_ids, EVERY, now)
+        rule_ids = [_beside(record_id, number) for number in range(len(EVERY))]
+        await self._add_rules(tx, record_id, request["project_id"], rule_ids, EVERY, now)
 
     async def _add_rules(
         self,
@@ -97,15 +97,15 @@ class SecurityGroups(Noun[NetworkContext]):
             added.append(row)
         await tx.many(_ADD_RULE, added)
 
-    async def locked(self, tx: Tx, thing_id: str) -> Row:
+    async def locked(self, tx: Tx, record_id: str) -> Row:
         """Return the row under the lock of its project: no port begins to use the group while it is deleted."""
-        row = await rows.fetch(tx, security_groups, id=thing_id)
+        row = await rows.fetch(tx, security_groups, id=record_id)
         if row is None:
-            raise GROUP.missing(thing_id)
+            raise GROUP.missing(record_id)
         await lock_project(tx, row["project_id"])
-        return await super().locked(tx, thing_id)
+        return await super().locked(tx, record_id)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
         name = request.get("name", row["name"])
         if (name == DEFAULT) is not (row["name"] == DEFAULT):
             code = "default_group_stays" if row["name"] == DEFAULT else "default_group_exists"
@@ -122,7 +122,7 @@ class SecurityGroups(Noun[NetworkContext]):
         await self._refuse_if_used(tx, row["id"])
         for key in ("group_id", "remote_group_id"):
             for rule in await rows.fetch_all(tx, security_group_rules, **{key: row["id"]}):
-                await rows.remove(tx, tags, thing_id=rule["id"])
+                await rows.remove(tx, tags, record_id=rule["id"])
             await rows.remove(tx, security_group_rules, **{key: row["id"]})
         await rows.change(
             tx, projects, {"default_group_id": ""}, project_id=row["project_id"], default_group_id=row["id"]
@@ -148,9 +148,9 @@ def rule_row(standard: Columns, group_id: str, direction: str, ethertype: str) -
     }
 
 
-def _beside(thing_id: str, number: int) -> str:
+def _beside(record_id: str, number: int) -> str:
     """An id for a rule made with its group, drawn from the group's own: a transaction may run twice."""
-    return str(uuid.uuid5(uuid.UUID(thing_id), str(number)))
+    return str(uuid.uuid5(uuid.UUID(record_id), str(number)))
 
 
 async def groups_of(tx: Tx, viewer: str | None, ids: Sequence[str]) -> list[str]:

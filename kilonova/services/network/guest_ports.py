@@ -26,9 +26,9 @@ from kilonova.world import Row, Tx
 
 # A group changes with every server in it. Reading its members costs a few percent of a processor at most, however many
 # they are and however often orders need them.
-MEMBERS_KEPT = 1.0  # seconds
-KEPT_PER_MEMBER = 0.0005
-MOST_GROUPS_KEPT = 1000
+MEMBERS_SECONDS = 1.0  # seconds
+SECONDS_PER_MEMBER = 0.0005
+MOST_GROUPS = 1000
 
 # One row per port and address; a port without addresses has one.
 _PORTS = Sql(
@@ -120,11 +120,11 @@ class GuestPorts:
         now = self._context.clock.monotonic()
         old = [one for one in group_ids if one not in self._members or self._members[one][0] <= now]
         if old:
-            if len(self._members) > MOST_GROUPS_KEPT:
+            if len(self._members) > MOST_GROUPS:
                 self._members.clear()
                 old = list(group_ids)
             for one, addresses in (await read_members(tx, old)).items():
-                seconds = max(MEMBERS_KEPT, len(addresses) * KEPT_PER_MEMBER)
+                seconds = max(MEMBERS_SECONDS, len(addresses) * SECONDS_PER_MEMBER)
                 self._members[one] = (now + seconds, covering(addresses))
         return {one: self._members[one][1] for one in group_ids}
 

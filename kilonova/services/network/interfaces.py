@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Thing
+from kilonova.records.kinds import Record
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, ports
 from kilonova.services.network.addresses import address_of, net_of
@@ -40,11 +40,11 @@ class Interfaces:
     def __init__(self, context: NetworkContext, routers: Routers) -> None:
         self._context, self._routers = context, routers
 
-    async def add(self, viewer: str | None, router_id: str, *, subnet_id: str = "", port_id: str = "") -> Thing:
+    async def add(self, viewer: str | None, router_id: str, *, subnet_id: str = "", port_id: str = "") -> Record:
         """Exactly one of the two: the subnet's gateway address becomes the router's, or a port does."""
         new_id, now = self._context.ids.uuid(), self._context.clock.now()
 
-        async def body(tx: Tx) -> Thing:
+        async def body(tx: Tx) -> Record:
             router = await self._routers.locked(tx, router_id)
             if port_id:
                 return await self._add_port(tx, viewer, router, port_id)
@@ -52,14 +52,14 @@ class Interfaces:
 
         return await self._write(body)
 
-    async def _write(self, body: Body[Thing]) -> Thing:
+    async def _write(self, body: Body[Record]) -> Record:
         joined = await self._context.control.write(body)
         self._context.touched(SUBNET.name, [joined])
         return joined
 
     async def _add_subnet(
         self, tx: Tx, viewer: str | None, router: Row, subnet_id: str, new_id: str, now: float
-    ) -> Thing:
+    ) -> Record:
         subnet = await find_one(tx, SUBNET, viewer, subnet_id)
         if viewer not in (None, subnet["project_id"]):  # else anybody could take a shared network's gateway
             text = f"Cannot add an interface to the router: subnet {subnet_id} belongs to another project."
@@ -79,9 +79,9 @@ class Interfaces:
             to_router=True,
         )
         await make_port(tx, network, new, now)
-        return _told(router, new_id, network["id"], [subnet_id])
+        return _view(router, new_id, network["id"], [subnet_id])
 
-    async def _add_port(self, tx: Tx, viewer: str | None, router: Row, port_id: str) -> Thing:
+    async def _add_port(self, tx: Tx, viewer: str | None, router: Row, port_id: str) -> Record:
         port = await find_one(tx, PORT, viewer, port_id)
         await lock_network(tx, port["network_id"])
         port = await find_one(tx, PORT, viewer, port_id)
@@ -96,7 +96,7 @@ class Interfaces:
         await self._refuse_overlaps(tx, router["id"], inside)
         columns = {"device_id": router["id"], "device_owner": ROUTER_INTERFACE, "status": "ACTIVE", "slot": -1}
         await rows.change(tx, ports, columns, id=port_id)
-        return _told(router, port_id, port["network_id"], [subnet["id"] for subnet in inside])
+        return _view(router, port_id, port["network_id"], [subnet["id"] for subnet in inside])
 
     async def _refuse_overlaps(self, tx: Tx, router_id: str, new: Sequence[Row]) -> None:
         for there in await connected(tx, router_id):
@@ -109,10 +109,10 @@ class Interfaces:
                     text = f"Cidr {other} of subnet {subnet['id']} overlaps with {one} of subnet {there['subnet_id']}."
                     raise Refused("bad_request", text)
 
-    async def remove(self, viewer: str | None, router_id: str, *, subnet_id: str = "", port_id: str = "") -> Thing:
+    async def remove(self, viewer: str | None, router_id: str, *, subnet_id: str = "", port_id: str = "") -> Record:
         """Remove an interface by port, by subnet, or by both, which must then belong together."""
 
-        async def body(tx: Tx) -> Thing:
+        async def body(tx: Tx) -> Record:
             router = await self._routers.locked(tx, router_id)
             mine = [each for each in await connected(tx, router_id) if each["device_owner"] == ROUTER_INTERFACE]
             interfaces = [
@@ -127,7 +127,7 @@ class Interfaces:
             for each in interfaces:
                 await self._refuse_used(tx, router, each)
             await self._take_out(tx, interfaces, mine)
-            return _told(
+            return _view(
                 router,
                 interfaces[0]["port_id"],
                 interfaces[0]["network_id"],
@@ -157,7 +157,7 @@ class Interfaces:
             raise Refused("interface_in_use_by_route", text)
 
 
-def _told(router: Row, port_id: str, network_id: str, subnet_ids: list[str]) -> Thing:
+def _view(router: Row, port_id: str, network_id: str, subnet_ids: list[str]) -> Record:
     return {
         "id": router["id"],
         "project_id": router["project_id"],

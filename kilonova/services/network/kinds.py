@@ -26,7 +26,7 @@ NAMED = {**STANDARD, "name": ("name", TEXT)}
 
 def _kind(
     name: str,
-    words: str,
+    label: str,
     table: Table,
     attributes: dict[str, tuple[str, Form]],
     *,
@@ -38,7 +38,7 @@ def _kind(
     own = table.c.project_id == bindparam(VIEWER)
     return Kind(
         name,
-        words,
+        label,
         table,
         attributes,
         visible=own if also_visible is None else or_(own, also_visible),
@@ -52,7 +52,7 @@ def _tagged(table: Table, name: str) -> Filter:
     """`tags`: all of the given ones, `tags-any`: one of them, `not-…`: the opposite."""
 
     def condition(param: str) -> ColumnElement[bool]:
-        ids = tables.tags.c.thing_id
+        ids = tables.tags.c.record_id
         tagged = select(ids).where(in_list(tables.tags.c.tag, f"{param}_0"))
         if not name.endswith("-any"):
             tagged = tagged.group_by(ids).having(func.count() == bindparam(f"{param}_1", type_=Integer))

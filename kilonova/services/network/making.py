@@ -31,7 +31,7 @@ _TAKEN_MACS = Sql(
 _ADD_GROUP = Sql(insert_row(port_groups))
 _DROP_PORTS = Sql(delete(ports).where(in_list(ports.c.id, "ids")))
 _DROP_GROUPS = Sql(delete(port_groups).where(in_list(port_groups.c.port_id, "ids")))
-_DROP_TAGS = Sql(delete(tags).where(in_list(tags.c.thing_id, "ids")))
+_DROP_TAGS = Sql(delete(tags).where(in_list(tags.c.record_id, "ids")))
 _FREE_FLOATING = Sql(
     update(floating_ips)
     .where(in_list(floating_ips.c.port_id, "ids"), STANDS_FOR_A_PORT)
@@ -76,7 +76,7 @@ async def make_port(tx: Tx, network: Row, new: NewPort, now: float) -> list[Fixe
         "vnic_type": "normal",
         "profile": "{}",
         "slot": -1,
-        "made_here": 0,
+        "created_here": 0,
         "tag": "",
         **UNBOUND,
         **new.columns,

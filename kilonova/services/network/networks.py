@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, exists, select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Columns, Thing, id_of
-from kilonova.records.nouns import Noun, Wish
+from kilonova.records.kinds import Columns, Record, id_of
+from kilonova.records.nouns import Attributes, Noun
 from kilonova.schema.tables.network import floating_ips, free_ranges, networks, ports, routers, subnets, tags
 from kilonova.services.network.addresses import invalid
-from kilonova.services.network.changed import mark_network
 from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.kinds import NETWORK
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import drop_ports
+from kilonova.services.network.outdated_servers import mark_network
 from kilonova.services.network.owners import DHCP, FLOATING_IP
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -64,7 +64,7 @@ _OF_OTHERS = Sql(
 class NetworkRecords(Noun[NetworkContext]):
     kind = NETWORK
 
-    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+    async def dress(self, tx: Tx, records: Sequence[Record], record_rows: Sequence[Row]) -> None:
         inside: dict[str, list[str]] = {id_of(record): [] for record in records}
         for row in await tx.all(_SUBNETS, ids=list(inside)):
             inside[row["network_id"]].append(row["id"])
@@ -72,7 +72,7 @@ class NetworkRecords(Noun[NetworkContext]):
             record["subnets"] = within = inside[id_of(record)]
             record["availability_zones"] = [ZONE] if within else []
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
         default = {
             "admin_state_up": True,
             "status": "ACTIVE",
@@ -90,7 +90,7 @@ class NetworkRecords(Noun[NetworkContext]):
             if columns["segmentation_id"] == -1:
                 columns["segmentation_id"] = await self._free_segment(tx, columns)
             await self._refuse_taken_segment(tx, columns)
-        await rows.put_row(tx, networks, {**columns, **self.standard(thing_id, request, now)})
+        await rows.put_row(tx, networks, {**columns, **self.standard(record_id, request, now)})
 
     async def _free_segment(self, tx: Tx, columns: Columns) -> int:
         kind, physical = str(columns["network_type"]), columns["physical_network"]
@@ -111,7 +111,7 @@ class NetworkRecords(Noun[NetworkContext]):
             text = f"The segment {number} of {kind} is in use by another network."
             raise Refused("segment_in_use", text)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
         unshared = request.get("shared") is False and row["shared"]
         if unshared and await tx.one(_OF_OTHERS, network_id=row["id"], project_id=row["project_id"]) is not None:
             text = f"Network {row['name'] or row['id']} is used by other projects; it stays shared."
@@ -129,8 +129,8 @@ class NetworkRecords(Noun[NetworkContext]):
             await mark_network(tx, row["id"])
         return NETWORK.columns_of(request)
 
-    async def locked(self, tx: Tx, thing_id: str) -> Row:
-        return await lock_network(tx, thing_id)
+    async def locked(self, tx: Tx, record_id: str) -> Row:
+        return await lock_network(tx, record_id)
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         """Delete the network. Ports that no user created (DHCP's, and of unassociated floating ips) are deleted too;
@@ -150,15 +150,15 @@ class NetworkRecords(Noun[NetworkContext]):
             raise Refused("network_in_use", f"{text}, the first of them: {', '.join(used[:20])}.")
         await drop_ports(tx, there)
         for floating_id in idle.values():
-            await rows.remove(tx, tags, thing_id=floating_id)
+            await rows.remove(tx, tags, record_id=floating_id)
         await rows.remove(tx, floating_ips, network_id=row["id"])
         for subnet in await rows.fetch_all(tx, subnets, network_id=row["id"]):
             await rows.remove(tx, free_ranges, subnet_id=subnet["id"])
-            await rows.remove(tx, tags, thing_id=subnet["id"])
+            await rows.remove(tx, tags, record_id=subnet["id"])
         await rows.remove(tx, subnets, network_id=row["id"])
 
 
-def _segment(request: Wish) -> Columns:
+def _segment(request: Attributes) -> Columns:
     """The provider's attributes, complete; what does not go together is refused. Servers of one network are on many
     hosts, so it is a tunnel between them unless the request says otherwise; routers have the external ones on one."""
     kind = request.get("provider:network_type") or ("local" if request.get("router:external") else "vxlan")

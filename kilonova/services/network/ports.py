@@ -9,12 +9,11 @@ from sqlalchemy import select
 
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import Json, JsonObject, as_list, as_object, as_text
-from kilonova.records.kinds import Columns, Thing, id_of
-from kilonova.records.nouns import Noun, Wish
+from kilonova.records.kinds import Columns, Record, id_of
+from kilonova.records.nouns import Attributes, Noun
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import port_groups, ports
 from kilonova.services.network.addresses import address_of, invalid, mac_of, net_of
-from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import addresses_of
 from kilonova.services.network.groups import NoDefaultGroup, SecurityGroups, groups_of
@@ -29,6 +28,7 @@ from kilonova.services.network.making import (
     replace_addresses,
     replace_groups,
 )
+from kilonova.services.network.outdated_servers import mark_ports
 from kilonova.services.network.owners import OF_ROUTERS, OF_THE_NETWORK, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
@@ -45,7 +45,7 @@ class Ports(Noun[NetworkContext]):
         super().__init__(context)
         self._groups = groups
 
-    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+    async def dress(self, tx: Tx, records: Sequence[Record], record_rows: Sequence[Row]) -> None:
         ids = [id_of(record) for record in records]
         addresses = await addresses_of(tx, ids)
         groups: dict[str, list[str]] = {port_id: [] for port_id in ids}
@@ -59,7 +59,7 @@ class Ports(Noun[NetworkContext]):
             name = as_text(record["dns_name"])
             record["dns_assignment"] = [_named(name, fixed["ip_address"]) for fixed in fixed_ips]
 
-    async def create(self, viewer: str | None, requests: Sequence[Wish]) -> Sequence[Thing]:
+    async def create(self, viewer: str | None, requests: Sequence[Attributes]) -> Sequence[Record]:
         try:
             return await super().create(viewer, requests)
         except NoDefaultGroup:
@@ -67,14 +67,14 @@ class Ports(Noun[NetworkContext]):
                 await self._groups.ensure_default(project_id)
         return await super().create(viewer, requests)
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
         await find_one(tx, NETWORK, viewer, request["network_id"])
         _refuse_router_owner(request)
         network = await lock_network(tx, request["network_id"])
         secured = request.get("port_security_enabled", bool(network["port_security"]))
         owner = request.get("device_owner") or ""
         new = NewPort(
-            id=thing_id,
+            id=record_id,
             project_id=request["project_id"],
             fixed_ips=request.get("fixed_ips"),
             mac=mac_of(request["mac_address"]) if request.get("mac_address") else "",
@@ -85,7 +85,7 @@ class Ports(Noun[NetworkContext]):
             raise _unsecured()
         await make_port(tx, network, new, now)
 
-    async def _wanted_groups(self, tx: Tx, viewer: str | None, request: Wish, by_default: bool) -> Sequence[str]:
+    async def _wanted_groups(self, tx: Tx, viewer: str | None, request: Attributes, by_default: bool) -> Sequence[str]:
         wanted = request.get("security_groups")
         if wanted is not None:
             return await groups_of(tx, viewer, wanted)
@@ -96,7 +96,7 @@ class Ports(Noun[NetworkContext]):
             raise NoDefaultGroup
         return [default]
 
-    def _columns(self, request: Wish) -> Columns:
+    def _columns(self, request: Attributes) -> Columns:
         """Return the columns of the request, with those that follow from them."""
         attributes = {key: value for key, value in request.items() if value is not None and key != "mac_address"}
         if "allowed_address_pairs" in attributes:
@@ -106,16 +106,16 @@ class Ports(Noun[NetworkContext]):
             columns |= binding(str(columns["host"]))
         return columns
 
-    async def locked(self, tx: Tx, thing_id: str) -> Row:
-        row = await rows.fetch(tx, ports, id=thing_id)
+    async def locked(self, tx: Tx, record_id: str) -> Row:
+        row = await rows.fetch(tx, ports, id=record_id)
         if row is None:
-            raise PORT.missing(thing_id)
+            raise PORT.missing(record_id)
         if row["project_id"]:
             await lock_project(tx, row["project_id"])
         await lock_network(tx, row["network_id"])
-        return await super().locked(tx, thing_id)  # again: it may have changed before the lock was ours
+        return await super().locked(tx, record_id)  # again: it may have changed before the lock was ours
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
         if request.get("device_owner", row["device_owner"]) != row["device_owner"]:
             _refuse_router_owner(request)
         if row["device_owner"] in OF_ROUTERS and _moves(request, row):
@@ -130,14 +130,14 @@ class Ports(Noun[NetworkContext]):
             await refuse_taken_mac(tx, row["network_id"], mac)
             columns["mac"] = mac
         if request.get("device_id", row["device_id"]) != row["device_id"]:
-            columns |= {"slot": -1, "made_here": 0, "tag": ""}  # the server it was given to no longer has it
+            columns |= {"slot": -1, "created_here": 0, "tag": ""}  # the server it was given to no longer has it
         if request.get("fixed_ips") is not None:
             to_router = row["device_owner"] == ROUTER_INTERFACE
             await replace_addresses(tx, row, request["fixed_ips"], to_router=to_router)
         await self._change_groups(tx, viewer, row, request, secured)
         return columns
 
-    async def _change_groups(self, tx: Tx, viewer: str | None, row: Row, request: Wish, secured: bool) -> None:
+    async def _change_groups(self, tx: Tx, viewer: str | None, row: Row, request: Attributes, secured: bool) -> None:
         if "security_groups" in request:
             groups = await groups_of(tx, viewer, request["security_groups"] or [])
             if groups and not secured:
@@ -160,13 +160,13 @@ def _or_empty(key: str, value: Any) -> Any:
     return {"allowed_address_pairs": [], "binding:profile": {}}.get(key, "")
 
 
-def _refuse_router_owner(request: Wish) -> None:
+def _refuse_router_owner(request: Attributes) -> None:
     """Else anybody could make a port that looks like another project's router."""
     if request.get("device_owner") in OF_ROUTERS:
         raise invalid(f"device_owner '{request['device_owner']}' comes with a router or a floating ip, not by itself.")
 
 
-def _moves(request: Wish, row: Row) -> bool:
+def _moves(request: Attributes, row: Row) -> bool:
     return any((request.get(name, row[name]) or "") != row[name] for name in ("device_id", "device_owner"))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
-from kilonova.records.kinds import Columns, Thing
-from kilonova.records.nouns import Noun, Wish
+from kilonova.records.kinds import Columns, Record
+from kilonova.records.nouns import Attributes, Noun
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, floating_ips, ports, routers, subnets
 from kilonova.services.network.addresses import address_of, net_of
@@ -53,7 +53,7 @@ async def connected(tx: Tx, router_id: str) -> list[Row]:
 class Routers(Noun[NetworkContext]):
     kind = ROUTER
 
-    async def dress(self, tx: Tx, records: Sequence[Thing], record_rows: Sequence[Row]) -> None:
+    async def dress(self, tx: Tx, records: Sequence[Record], record_rows: Sequence[Row]) -> None:
         addresses = await addresses_of(tx, [row["gateway_port_id"] for row in record_rows if row["gateway_port_id"]])
         for record, row in zip(records, record_rows, strict=True):
             record["availability_zones"] = [ZONE]
@@ -65,14 +65,14 @@ class Routers(Noun[NetworkContext]):
                     "external_fixed_ips": addresses[row["gateway_port_id"]],
                 }
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
         default = {"admin_state_up": True, "status": "ACTIVE", "availability_zone_hints": []}
-        row = {**ROUTER.columns_of({**default, **request}), **self.standard(thing_id, request, now)}
+        row = {**ROUTER.columns_of({**default, **request}), **self.standard(record_id, request, now)}
         row |= {**NONE_YET, "routes": "[]", "revision": 0}
         way_out = await self._way_out(tx, viewer, row, request.get(GATEWAY_INFO), now)
         await rows.put_row(tx, routers, {**row, **way_out, "revision": 1})
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
         attributes, way_out = dict(request), {}
         if GATEWAY_INFO in attributes:
             way_out = await self._way_out(tx, viewer, row, attributes.pop(GATEWAY_INFO), self.context.clock.now())

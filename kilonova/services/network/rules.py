@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kilonova.domain.errors import Refused
-from kilonova.records.nouns import Noun, Wish
+from kilonova.records.nouns import Attributes, Noun
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import security_group_rules
 from kilonova.services.network.addresses import net_of, shown
@@ -27,11 +27,11 @@ SAME = ("direction", "ethertype", "protocol", "port_range_min", "port_range_max"
 class Rules(Noun[NetworkContext]):
     kind = RULE
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
         group = await find_one(tx, GROUP, viewer, request["security_group_id"])
         await lock_project(tx, group["project_id"])
         ethertype = request.get("ethertype") or "IPv4"
-        row = rule_row(self.standard(thing_id, request, now), group["id"], request["direction"], ethertype)
+        row = rule_row(self.standard(record_id, request, now), group["id"], request["direction"], ethertype)
         row["protocol"] = protocol = _protocol(request.get("protocol"))
         _check_ports(protocol, request.get("port_range_min"), request.get("port_range_max"))
         row |= RULE.columns_of({key: request.get(key) for key in ("port_range_min", "port_range_max")})

@@ -31,7 +31,7 @@ async def prepare(context: NetworkContext, networks: NetworkRecords, subnets: Su
     ids, now = [(context.ids.uuid(), context.ids.uuid()) for _ in FIRST], context.clock.now()
 
     async def body(tx: Tx) -> None:
-        if not await rows.put(tx, seeds, unless_there=True, name=SEED, made_at=now):
+        if not await rows.put(tx, seeds, unless_there=True, name=SEED, created_at=now):
             return
         for (network_id, subnet_id), (network, subnet) in zip(ids, FIRST, strict=True):
             await networks.insert(tx, None, network_id, {"project_id": owner, **network}, now)

@@ -19,12 +19,12 @@ from kilonova.schema.tables.network import (
     ports,
     security_groups,
 )
-from kilonova.services.network.changed import marked_among, unmark
 from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.groups import NoDefaultGroup, SecurityGroups, groups_of
 from kilonova.services.network.kinds import NETWORK, PORT
 from kilonova.services.network.locks import lock_networks, lock_project
 from kilonova.services.network.making import UNBOUND, NewPort, binding, drop_ports, make_port
+from kilonova.services.network.outdated_servers import marked_among, unmark
 from kilonova.services.network.owners import of_a_server
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
@@ -53,7 +53,7 @@ _VIFS = Sql(
     select(
         *(
             ports.c[name]
-            for name in ("id", "device_id", "slot", "network_id", "mac", "made_here", "tag", "vif_type", "host")
+            for name in ("id", "device_id", "slot", "network_id", "mac", "created_here", "tag", "vif_type", "host")
         ),
         port_groups.c.group_id,
         fixed_ips.c.position,
@@ -168,7 +168,7 @@ class ServerPorts:
                 project_id=project_id,
                 fixed_ips=[{"ip_address": want.fixed_ip}] if want.fixed_ip else None,
                 groups=groups if network["port_security"] else [],
-                columns={**columns, "made_here": 1},
+                columns={**columns, "created_here": 1},
             )
             await make_port(tx, network, new, now)
 
@@ -184,7 +184,7 @@ class ServerPorts:
             raise Refused("port_not_usable", f"Port {port_id} not usable for the server: another project has it.")
         if port["device_id"]:
             raise Refused("port_in_use", f"Port {port_id} is still in use.")
-        changes = {**columns, "made_here": 0, "revision": port["revision"] + 1, "updated_at": now}
+        changes = {**columns, "created_here": 0, "revision": port["revision"] + 1, "updated_at": now}
         changes["dns_name"] = port["dns_name"] or columns["dns_name"]
         await rows.change(tx, ports, changes, id=port_id)
 
@@ -215,10 +215,10 @@ class ServerPorts:
                 return []
             await lock_networks(tx, [port["network_id"] for port in there])
             there = await tx.all(_OF_SERVER, server_id=server_id)
-            await drop_ports(tx, [port for port in there if port["made_here"]])
+            await drop_ports(tx, [port for port in there if port["created_here"]])
             free = {"device_id": "", "device_owner": "", "slot": -1, "tag": "", "updated_at": now, **UNBOUND}
             for port in there:
-                if not port["made_here"]:
+                if not port["created_here"]:
                     await rows.change(tx, ports, {**free, "revision": port["revision"] + 1}, id=port["id"])
             return [{name: port[name] for name in ("project_id", "network_id")} for port in there]
 
@@ -272,7 +272,7 @@ def _vif(same: Sequence[Row], names: Mapping[str, str]) -> Vif:
         network_id=row["network_id"],
         network_name=names[row["network_id"]],
         mac=row["mac"],
-        made_here=bool(row["made_here"]),
+        created_here=bool(row["created_here"]),
         tag=row["tag"],
         vif_type=row["vif_type"],
         host=row["host"],

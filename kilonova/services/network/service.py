@@ -9,7 +9,6 @@ from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.host_network import NetworkDocument
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.records.nouns import Noun
-from kilonova.services.network.changed import marked_among
 from kilonova.services.network.choosing import PortChooser
 from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.floating import FloatingIps
@@ -18,6 +17,7 @@ from kilonova.services.network.guest_ports import GuestPorts
 from kilonova.services.network.host_documents import HostDocuments
 from kilonova.services.network.interfaces import Interfaces
 from kilonova.services.network.networks import NetworkRecords
+from kilonova.services.network.outdated_servers import marked_among
 from kilonova.services.network.ports import Ports
 from kilonova.services.network.quotas import NetworkQuotas
 from kilonova.services.network.routers import Routers
@@ -115,7 +115,7 @@ class Networks:
         return await self._servers.port_states(server_id)
 
     async def changed_vifs(self, server_ids: Sequence[str]) -> dict[str, list[Vif]]:
-        """Return the ports of those servers whose record is out of date (changed.py); one may have no ports left."""
+        """Return the ports of the servers among these whose record is out of date; one may have no ports left."""
         return await self._servers.changed_vifs(server_ids)
 
     async def guest_ports(self, server_ids: Sequence[str], *, members: bool = True) -> dict[str, list[GuestPort]]:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.errors import Refused
 from kilonova.records.kinds import Columns
-from kilonova.records.nouns import Noun, Wish
+from kilonova.records.nouns import Attributes, Noun
 from kilonova.records.query import find_one
 from kilonova.schema.tables.network import fixed_ips, free_ranges, ports, subnets
 from kilonova.services.network import ranges
@@ -29,13 +29,13 @@ from kilonova.services.network.addresses import (
     ranges_of,
     same_version,
 )
-from kilonova.services.network.changed import mark_ports
 from kilonova.services.network.context import NetworkContext
 from kilonova.services.network.fixed import AUTOMATIC, is_automatic, subnets_of, take_away
 from kilonova.services.network.kinds import NETWORK, SUBNET
 from kilonova.services.network.locks import lock_network
 from kilonova.services.network.making import drop_ports
 from kilonova.services.network.networks import LEAST_MTU
+from kilonova.services.network.outdated_servers import mark_ports
 from kilonova.services.network.owners import DHCP, OF_ROUTERS, ROUTER_INTERFACE
 from kilonova.store import rows
 from kilonova.store.statements import Sql
@@ -53,7 +53,7 @@ _HOLDERS = Sql(
 class Subnets(Noun[NetworkContext]):
     kind = SUBNET
 
-    async def insert(self, tx: Tx, viewer: str | None, thing_id: str, request: Wish, now: float) -> None:
+    async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
         await find_one(tx, NETWORK, viewer, request["network_id"])
         network = await lock_network(tx, request["network_id"])
         plan = _planned(request)
@@ -65,18 +65,18 @@ class Subnets(Noun[NetworkContext]):
                 text = f"Requested subnet with cidr: {net} for network: {network['id']} overlaps with another subnet"
                 raise Refused("subnet_overlaps", f"Invalid input for operation: {text} ({other['id']}).")
         columns = SUBNET.columns_of({**request, **plan})
-        await rows.put_row(tx, subnets, {**columns, **self.standard(thing_id, request, now)})
+        await rows.put_row(tx, subnets, {**columns, **self.standard(record_id, request, now)})
         if plan["ipv6_address_mode"] not in AUTOMATIC:
-            await ranges.fill(tx, thing_id, ranges_of(plan["allocation_pools"]))
+            await ranges.fill(tx, record_id, ranges_of(plan["allocation_pools"]))
 
-    async def locked(self, tx: Tx, thing_id: str) -> Row:
-        row = await rows.fetch(tx, subnets, id=thing_id)
+    async def locked(self, tx: Tx, record_id: str) -> Row:
+        row = await rows.fetch(tx, subnets, id=record_id)
         if row is None:
-            raise SUBNET.missing(thing_id)
+            raise SUBNET.missing(record_id)
         await lock_network(tx, row["network_id"])
-        return await super().locked(tx, thing_id)
+        return await super().locked(tx, record_id)
 
-    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Wish) -> Columns:
+    async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
         net, attributes = net_of(row["cidr"]), dict(request)
         if attributes.get("enable_dhcp") and not row["enable_dhcp"]:
             check_net(net, dhcp=True)
@@ -137,7 +137,7 @@ class _Plan(TypedDict):
     ipv6_address_mode: str
 
 
-def _planned(request: Wish) -> _Plan:
+def _planned(request: Attributes) -> _Plan:
     """Return every attribute of a new subnet, checked."""
     net = net_of(request["cidr"])
     version = request.get("ip_version") or net.version
@@ -182,7 +182,7 @@ def _refuse_gateway_in_pools(gateway: str, pools: Sequence[Mapping[str, str]]) -
         raise Refused("gateway_in_pools", f"Gateway ip {gateway} conflicts with an allocation pool.")
 
 
-def _checked_lists(net: Net, request: Wish) -> _Lists:
+def _checked_lists(net: Net, request: Attributes) -> _Lists:
     """The name servers and routes among the wish."""
     checked: _Lists = {}
     if request.get("dns_nameservers") is not None:
@@ -202,7 +202,7 @@ def _route(net: Net, route: Mapping[str, str]) -> dict[str, str]:
     return {"destination": str(destination), "nexthop": str(nexthop)}
 
 
-def _modes(request: Wish, net: Net, dhcp: bool) -> tuple[str, str]:
+def _modes(request: Attributes, net: Net, dhcp: bool) -> tuple[str, str]:
     """Return ipv6_ra_mode and ipv6_address_mode; "" is none."""
     ra, address = request.get("ipv6_ra_mode") or "", request.get("ipv6_address_mode") or ""
     if not ra and not address:

@@ -66,7 +66,7 @@ class Wakeups:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._later())
 
-    def touch_thing(self, kind: str, record: Mapping[str, Any]) -> None:
+    def touch_record(self, kind: str, record: Mapping[str, Any]) -> None:
         """The same for a noun of the API, as its view or its row."""
         names = {"network": "id", "subnet": "network_id", "port": "network_id"}
         networks = [record[names[kind]]] if kind in names else []

@@ -48,8 +48,8 @@ class NewVolume(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: str = ""
     source_id: str = ""
     image: Image | None = None
-    made_for: str | None = None
-    made_slot: int | None = None
+    created_for: str | None = None
+    created_slot: int | None = None
     goes_with_server: bool = False
 
 
@@ -92,8 +92,8 @@ async def create_volume(
         metadata=new.metadata,
         work=CREATE,
         work_id=work_id,
-        made_for=new.made_for,
-        made_slot=new.made_slot,
+        created_for=new.created_for,
+        created_slot=new.created_slot,
         goes_with_server=new.goes_with_server,
         created_at=context.clock.now(),
         backend=backend,

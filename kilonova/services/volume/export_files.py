@@ -45,19 +45,19 @@ class ExportFiles:
 
     def read(self, name: str) -> Export | None:
         try:
-            return msgspec.json.decode((self._nbd.place(name) / EXPORT_FILE).read_bytes(), type=Export)
+            return msgspec.json.decode((self._nbd.directory(name) / EXPORT_FILE).read_bytes(), type=Export)
         except (OSError, msgspec.MsgspecError):
             return None
 
     def prepare(self, name: str, export: Export, secret: str) -> None:
-        place = self._nbd.prepare(name)
+        directory = self._nbd.prepare(name)
         if export.port:
-            write_private(place / KEYS, f"{export.attachment}:{secret}\n".encode())
+            write_private(directory / KEYS, f"{export.attachment}:{secret}\n".encode())
         self.write(name, export)
 
     def write(self, name: str, export: Export) -> None:
-        if (place := self._nbd.place(name)).is_dir():
-            write_private(place / EXPORT_FILE, msgspec.json.encode(export))
+        if (directory := self._nbd.directory(name)).is_dir():
+            write_private(directory / EXPORT_FILE, msgspec.json.encode(export))
 
     def served(self, name: str, export: Export) -> Served:
         file = self._files / f"volume-{export.volume}"
@@ -70,13 +70,13 @@ class ExportFiles:
         ]
         if not export.port:
             return Served(tuple(arguments))
-        key = f"tls-creds-psk,id=key,endpoint=server,dir={escaped(self._nbd.place(name))}"
+        key = f"tls-creds-psk,id=key,endpoint=server,dir={escaped(self._nbd.directory(name))}"
         arguments += [f"--object={key}", "--tls-creds=key"]
         return Served(tuple(arguments), (self._listening.address, export.port))
 
-    def told(self, name: str, export: Export) -> OpenedVolume:
+    def opened(self, name: str, export: Export) -> OpenedVolume:
         if not export.port:
-            return OpenedVolume(export=export.volume, socket=str(self._nbd.place(name) / SOCKET))
+            return OpenedVolume(export=export.volume, socket=str(self._nbd.directory(name) / SOCKET))
         return OpenedVolume(export=export.volume, address=self._listening.address, port=export.port)
 
     def free_port(self, taken: Collection[int]) -> int:

@@ -39,7 +39,7 @@ from kilonova.world import Bus, Store, Tx
 
 logger = logging.getLogger(__name__)
 GROWN_SECONDS = 60.0
-TELL_SECONDS = 5.0  # between two tries to tell a host
+ANNOUNCE_SECONDS = 5.0  # between two tries to tell a host
 REPLACED = (REIMAGE, REVERT, DELETE)  # tasks after which a file is another one, or gone
 
 _OF_BACKEND = Sql(
@@ -73,7 +73,7 @@ class Exports:
         self._released = asyncio.Event()  # of the next volume that is no longer held or copied
         self._is_short = False  # the disk of the volumes has only its reserve left
         self._locks: dict[str, asyncio.Lock] = {}
-        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._announcing: dict[str, asyncio.Task[None]] = {}
         self._bus: Bus | None = None
 
     async def start(self, bus: Bus) -> None:
@@ -86,7 +86,7 @@ class Exports:
 
     async def stop(self) -> None:
         """Stop this process only. Exports are served on: guests do not end with this process."""
-        for task in self._telling.values():
+        for task in self._announcing.values():
             task.cancel()
         await self._nbd.stop()
 
@@ -117,7 +117,7 @@ class Exports:
             if name not in (await self._live(volume_id))[1]:  # removed meanwhile
                 await self._end(name)
                 raise connection_closed(request.attachment)
-        return self._stored.told(name, export)
+        return self._stored.opened(name, export)
 
     async def settle(self, volume_id: str | None = None) -> None:
         """End what the records do not ask for any more, and serve what they do. One that cannot be ended now, or not
@@ -255,11 +255,11 @@ class Exports:
         for name in self._of(volume_id):
             await self._ensure(name, self._known[name])
             if self._known[name].size < volume.size and self._bus is not None:
-                if (before := self._telling.get(name)) is not None:
+                if (before := self._announcing.get(name)) is not None:
                     before.cancel()  # it has grown once more
-                self._telling[name] = asyncio.create_task(self._tell(self._bus, name, volume.size))
+                self._announcing[name] = asyncio.create_task(self._announce_size(self._bus, name, volume.size))
 
-    async def _tell(self, bus: Bus, name: str, size: int) -> None:
+    async def _announce_size(self, bus: Bus, name: str, size: int) -> None:
         """Tell the host that its volume has grown, until it has shown the guest."""
         while (export := self._known.get(name)) is not None:
             news = msgspec.json.encode(GrownVolume(export.attachment, size))
@@ -272,7 +272,7 @@ class Exports:
                 await FILES.run(self._stored.write, name, self._known[name])
                 return
             logger.warning("volume %s: host %s does not show its new size yet: %s", export.volume, export.host, why)
-            await asyncio.sleep(TELL_SECONDS)
+            await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def _end_all(self, volume_id: str, live: Collection[str]) -> None:
         for name in self._of(volume_id):

@@ -31,7 +31,7 @@ def _has(table: Table, kind: str) -> Filter:
     def condition(param: str) -> ColumnElement[bool]:
         of = volume_metadata.c
         named, valued = of.name == bindparam(f"{param}_0"), of.value == bindparam(f"{param}_1")
-        return table.c.id.in_(select(of.thing_id).where(of.kind == kind, named, valued))
+        return table.c.id.in_(select(of.record_id).where(of.kind == kind, named, valued))
 
     return condition
 
@@ -58,5 +58,5 @@ def _sums(sees_all: bool) -> Sql:
 @cache
 def _distinct(sees_all: bool) -> Sql:
     columns = (volume_metadata.c.name, volume_metadata.c.value)
-    of_these = volume_metadata.c.thing_id.in_(VOLUME.rows(sees_all).with_only_columns(volumes.c.id))
+    of_these = volume_metadata.c.record_id.in_(VOLUME.rows(sees_all).with_only_columns(volumes.c.id))
     return Sql(select(*columns).where(volume_metadata.c.kind == USER, of_these).distinct().order_by(*columns))

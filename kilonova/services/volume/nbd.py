@@ -41,7 +41,7 @@ PASSED, LOCKED, FIRST_FREE = 3, 4, 5  # the numbers of that socket and of the lo
 class Served(NamedTuple):
     """The arguments of a process. They have no secret in them: every user may read the arguments of a process."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     address: tuple[str, int] | None = None  # None: a socket in its directory
     owner: tuple[int, int] | None = None  # user and group who may open the socket
 
@@ -62,7 +62,7 @@ class Nbd:
         """Return the names of the processes that are started again when they die."""
         return {name for name, task in self._watching.items() if not task.done()}
 
-    def place(self, name: str) -> Path:
+    def directory(self, name: str) -> Path:
         return self.folder / name
 
     def names(self) -> list[str]:
@@ -71,14 +71,14 @@ class Nbd:
 
     def prepare(self, name: str) -> Path:
         """Return the directory of the process; create it if it is missing."""
-        place = self.place(name)
-        if len(os.fsencode(place / SOCKET)) > LONGEST_PATH:
-            text = f"socket {place / SOCKET}: its path is longer than {LONGEST_PATH} bytes; use a shorter directory"
+        directory = self.directory(name)
+        if len(os.fsencode(directory / SOCKET)) > LONGEST_PATH:
+            text = f"socket {directory / SOCKET}: its path is longer than {LONGEST_PATH} bytes; use a shorter directory"
             raise Failed("path_too_long", text, final=True)
-        for folder in (self.folder, place):
+        for folder in (self.folder, directory):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(PASSABLE)
-        return place
+        return directory
 
     async def ensure(self, name: str, served: Served) -> None:
         """It answers when this returns, and is started again when it dies."""
@@ -96,7 +96,7 @@ class Nbd:
     async def end(self, name: str) -> None:
         """It is gone when this returns, and so is its directory. Raises `Failed` while it does not end."""
         await self.kill(name)
-        await FILES.run(shutil.rmtree, self.place(name), True)
+        await FILES.run(shutil.rmtree, self.directory(name), True)
 
     async def kill(self, name: str) -> None:
         """End the process as `end` does, but keep its directory."""
@@ -109,7 +109,7 @@ class Nbd:
             while not await FILES.run(self._is_gone, name):
                 await FILES.run(self._signal, name, signal.SIGKILL)
                 if time.monotonic() > ends:
-                    text = f"the {PROGRAM} process of {self.place(name)} does not end within {END_SECONDS:.0f} s"
+                    text = f"the {PROGRAM} process of {self.directory(name)} does not end within {END_SECONDS:.0f} s"
                     raise Failed("volume_still_open", text)
                 await asyncio.sleep(LOOK_SECONDS)
             await FILES.run(self._reap, name)
@@ -144,14 +144,14 @@ class Nbd:
         while served := self._wanted.get(name):
             if (pid := await FILES.run(self._find, name)) is not None:
                 await _until_gone(pid)
-                logger.warning("%s: its %s process has ended; it is started again", self.place(name), PROGRAM)
+                logger.warning("%s: its %s process has ended; it is started again", self.directory(name), PROGRAM)
             try:
                 async with self._lock(name):
                     if name in self._wanted:
                         await self._ensure(name, served)
                 pause = RETRY_SECONDS
             except Failed as why:
-                logger.warning("%s: %s", self.place(name), why.message)
+                logger.warning("%s: %s", self.directory(name), why.message)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_RETRY)
 
@@ -168,15 +168,15 @@ class Nbd:
         await self._until_it_answers(name, served)
 
     def _start(self, name: str, served: Served) -> None:
-        place = self.prepare(name)
-        (place / SOCKET).unlink(missing_ok=True)
-        arguments = [PROGRAM, "--persistent", "--shared=0", self._marker(name), *served.words]
+        directory = self.prepare(name)
+        (directory / SOCKET).unlink(missing_ok=True)
+        arguments = [PROGRAM, "--persistent", "--shared=0", self._marker(name), *served.arguments]
         if served.address is None:
-            arguments.append(f"--socket={place / SOCKET}")
+            arguments.append(f"--socket={directory / SOCKET}")
         with contextlib.ExitStack() as closing:
             nothing = _opened(closing, os.devnull, os.O_RDWR)
             files = [(os.POSIX_SPAWN_DUP2, nothing, number) for number in (0, 1)]
-            log = _opened(closing, place / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            log = _opened(closing, directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             files.append((os.POSIX_SPAWN_DUP2, log, 2))
             if served.address is not None:
                 arguments = [*WITH_SOCKET, *arguments]
@@ -184,7 +184,7 @@ class Nbd:
                 files.append((os.POSIX_SPAWN_DUP2, listening.fileno(), PASSED))
             # Held by the process from now on, for as long as one of its threads lives. Another process that is started
             # meanwhile must not inherit it, or this one never counts as gone.
-            lock = _opened(closing, place / LOCK, os.O_RDWR | os.O_CREAT)
+            lock = _opened(closing, directory / LOCK, os.O_RDWR | os.O_CREAT)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             files.append((os.POSIX_SPAWN_DUP2, lock, LOCKED))
             self._children[name] = self._spawn(arguments, files)
@@ -199,7 +199,7 @@ class Nbd:
         while True:
             answers = await FILES.run(self._answers, name, served)
             if await FILES.run(self._is_gone, name):  # whoever answers at its port is another process
-                raise Failed("volume_unreachable", f"{PROGRAM}: {await FILES.run(self._last_words, name)}")
+                raise Failed("volume_unreachable", f"{PROGRAM}: {await FILES.run(self._last_lines, name)}")
             if answers:
                 return
             if time.monotonic() > ends:
@@ -207,7 +207,7 @@ class Nbd:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _answers(self, name: str, served: Served) -> bool:
-        path = self.place(name) / SOCKET
+        path = self.directory(name) / SOCKET
         family = socket.AF_UNIX if served.address is None else _family(served.address[0])
         with socket.socket(family) as probe:
             probe.settimeout(1.0)
@@ -222,9 +222,9 @@ class Nbd:
             os.chown(path, *served.owner)
         return True
 
-    def _last_words(self, name: str) -> str:
+    def _last_lines(self, name: str) -> str:
         with contextlib.suppress(OSError):
-            lines = (self.place(name) / LOG).read_text(errors="replace").split("\n")
+            lines = (self.directory(name) / LOG).read_text(errors="replace").split("\n")
             for line in reversed(lines):
                 if line.strip():
                     return line.strip().removeprefix(f"{PROGRAM}: ")[-300:]
@@ -232,7 +232,7 @@ class Nbd:
 
     def _is_gone(self, name: str) -> bool:
         try:
-            lock = os.open(self.place(name) / LOCK, os.O_RDWR)
+            lock = os.open(self.directory(name) / LOCK, os.O_RDWR)
         except FileNotFoundError:
             return True
         try:
@@ -254,7 +254,7 @@ class Nbd:
                 os.kill(pid, number)
 
     def _marker(self, name: str) -> str:
-        return f"--pid-file={self.place(name) / 'pid'}"
+        return f"--pid-file={self.directory(name) / 'pid'}"
 
     def _find(self, name: str) -> int | None:
         """Find the process by its arguments: the number in a file may belong to another process by now."""

@@ -38,16 +38,16 @@ from kilonova.world import Row, Tx
 R = TypeVar("R", Volume, Snapshot)
 _FLAGS = frozenset({"bootable", "multiattach", "readonly", "goes_with_server"})
 _VOLUMES = Sql(select(volumes).where(in_list(volumes.c.id, "ids")))
-_METADATA = Sql(select(volume_metadata).where(in_list(volume_metadata.c.thing_id, "things")))
+_METADATA = Sql(select(volume_metadata).where(in_list(volume_metadata.c.record_id, "things")))
 _ATTACHMENTS = Sql(
     select(attachments).where(in_list(attachments.c.volume_id, "volumes")).order_by(attachments.c.created_at)
 )
 _TYPES = Sql(select(volume_types.c.id, volume_types.c.name).where(in_list(volume_types.c.id, "types")))
 _ADD_METADATA = Sql(insert_row(volume_metadata))
-_THING: Any = bindparam("thing")
+_SOURCE: Any = bindparam("source")
 _COPIES = Sql(
     select(func.count().label("copies")).where(
-        volumes.c.work == CREATE, or_(volumes.c.snapshot_id == _THING, volumes.c.source_id == _THING)
+        volumes.c.work == CREATE, or_(volumes.c.snapshot_id == _SOURCE, volumes.c.source_id == _SOURCE)
     )
 )
 
@@ -143,9 +143,9 @@ def attachment_of(row: Row) -> Attachment:
     return struct_of(Attachment, row, row.keys(), _FLAGS, connector=json_object(row["connector"]))
 
 
-async def is_being_copied(tx: Tx, thing_id: str) -> bool:
+async def is_being_copied(tx: Tx, record_id: str) -> bool:
     """Return whether a volume is being made from this volume or snapshot."""
-    row = await tx.one(_COPIES, thing=thing_id)
+    row = await tx.one(_COPIES, source=record_id)
     return row is not None and row["copies"] > 0
 
 
@@ -156,37 +156,37 @@ async def insert(tx: Tx, table: Table, record: Volume | Snapshot | Attachment) -
         await _add(tx, record.id, kind, given)
 
 
-async def set_metadata(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> None:
+async def set_metadata(tx: Tx, record_id: str, kind: str, given: Mapping[str, str]) -> None:
     """Replace all metadata of that kind."""
-    await rows.remove(tx, volume_metadata, thing_id=thing_id, kind=kind)
-    await _add(tx, thing_id, kind, given)
+    await rows.remove(tx, volume_metadata, record_id=record_id, kind=kind)
+    await _add(tx, record_id, kind, given)
 
 
 async def remove_volume(tx: Tx, volume: Volume) -> None:
     """Remove the record; its file must still be removed."""
     await rows.put(tx, volume_files_to_remove, unless_there=True, backend=volume.backend, file=file_of(volume))
     await rows.remove(tx, attachments, volume_id=volume.id)
-    await rows.remove(tx, volume_metadata, thing_id=volume.id)
+    await rows.remove(tx, volume_metadata, record_id=volume.id)
     await rows.remove(tx, volumes, id=volume.id)
 
 
 async def remove_snapshot(tx: Tx, snapshot: Snapshot) -> None:
     """Remove the record; its file must still be removed."""
     await rows.put(tx, volume_files_to_remove, unless_there=True, backend=snapshot.backend, file=file_of(snapshot))
-    await rows.remove(tx, volume_metadata, thing_id=snapshot.id)
+    await rows.remove(tx, volume_metadata, record_id=snapshot.id)
     await rows.remove(tx, snapshots, id=snapshot.id)
 
 
 async def _metadata(tx: Tx, ids: Iterable[str]) -> dict[tuple[str, str], dict[str, str]]:
     metadata: dict[tuple[str, str], dict[str, str]] = {}
     for row in await tx.all(_METADATA, things=list(ids)):
-        metadata.setdefault((row["thing_id"], row["kind"]), {})[row["name"]] = row["value"]
+        metadata.setdefault((row["record_id"], row["kind"]), {})[row["name"]] = row["value"]
     return metadata
 
 
-async def _add(tx: Tx, thing_id: str, kind: str, given: Mapping[str, str]) -> None:
+async def _add(tx: Tx, record_id: str, kind: str, given: Mapping[str, str]) -> None:
     if given:
-        named = [{"thing_id": thing_id, "kind": kind, "name": name, "value": value} for name, value in given.items()]
+        named = [{"record_id": record_id, "kind": kind, "name": name, "value": value} for name, value in given.items()]
         await tx.many(_ADD_METADATA, named)
 
 

@@ -92,7 +92,7 @@ class ServerVolumes(ServerSnapshots):
         caller = Caller(user=IdentityRef(user_id, user_id), project=IdentityRef(project_id, project_id))
 
         async def body(tx: Tx) -> str:
-            there = await rows.fetch(tx, volumes, made_for=fence[0], made_slot=slot)
+            there = await rows.fetch(tx, volumes, created_for=fence[0], created_slot=slot)
             if there is not None:
                 return str(there["id"])
             image = await _image(tx, caller, source.image_id) if source.image_id else None
@@ -104,8 +104,8 @@ class ServerVolumes(ServerSnapshots):
                 image=image,
                 snapshot_id=source.snapshot_id,
                 source_id=source.volume_id,
-                made_for=fence[0],
-                made_slot=slot,
+                created_for=fence[0],
+                created_slot=slot,
                 goes_with_server=delete_on_termination,
             )
             return (await create_volume(tx, self._context, caller, new, volume_id, work_id)).id
@@ -250,8 +250,10 @@ class ServerVolumes(ServerSnapshots):
 
         async def body(tx: Tx) -> list[tuple[str, str]]:
             there = await tx.all(_OF_SERVERS, servers=[server_id])
-            created = await rows.fetch_all(tx, volumes, made_for=server_id)
-            going = {row["id"] for row in created if row["goes_with_server"] or row["made_slot"] in slots} | {*delete}
+            created = await rows.fetch_all(tx, volumes, created_for=server_id)
+            going = {row["id"] for row in created if row["goes_with_server"] or row["created_slot"] in slots} | {
+                *delete
+            }
             going |= {row["volume_id"] for row in there if row["goes_with_server"]}
             ids = sorted({row["volume_id"] for row in there} | going)
             # All are locked before the quota is: whoever grows one of them takes the two in the same order.
@@ -276,7 +278,7 @@ class ServerVolumes(ServerSnapshots):
         async def body(tx: Tx) -> None:
             volume, attachment = await _held(tx, fence[0], attachment_id)
             await rows.change(tx, attachments, values, id=attachment.id)
-            if volume.made_for == fence[0]:
+            if volume.created_for == fence[0]:
                 await rows.change(tx, volumes, values, id=volume.id)
 
         await self._fenced(fence, body)
@@ -360,6 +362,6 @@ def _attached(volume: Volume, one: Attachment) -> Attached:
         mode=one.mode,
         host=one.host or "",
         device=one.device or "",
-        made_here=volume.made_for is not None and volume.made_for == one.server_id,
+        created_here=volume.created_for is not None and volume.created_for == one.server_id,
         delete_on_termination=one.goes_with_server,
     )

@@ -27,8 +27,8 @@ from kilonova.store.statements import Sql
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 _ACCESS = AccessList(volume_types, "id", volume_type_projects, "type_id")
-_WORD: Any = bindparam("word")
-_ONE = Sql(_ACCESS.source.where(or_(volume_types.c.id == _WORD, volume_types.c.name == _WORD)))
+_NAME_OR_ID: Any = bindparam("name_or_id")
+_ONE = Sql(_ACCESS.source.where(or_(volume_types.c.id == _NAME_OR_ID, volume_types.c.name == _NAME_OR_ID)))
 TYPE = Kind(
     "volume_type",
     "volume type",
@@ -68,7 +68,7 @@ class Types:
 
     async def visible(self, tx: Tx, caller: Caller, name_or_id: str) -> VolumeType:
         """Return a type by its id or name; an id wins. Raises `Refused` for one that the caller may not see."""
-        matches = [_type(row) for row in await tx.all(_ONE, word=name_or_id, project_id=caller.project_id)]
+        matches = [_type(row) for row in await tx.all(_ONE, name_or_id=name_or_id, project_id=caller.project_id)]
         for one in sorted(matches, key=lambda one: one.id != name_or_id):
             if one.is_visible_to(caller):
                 return one
@@ -85,7 +85,7 @@ class Types:
     async def default_of(self, tx: Tx, caller: Caller) -> VolumeType:
         row = await rows.fetch(tx, volume_default_types, project_id=caller.project_id)
         default = row["type_id"] if row is not None else self._default
-        matches = await tx.all(_ONE, word=default, project_id=caller.project_id)
+        matches = await tx.all(_ONE, name_or_id=default, project_id=caller.project_id)
         if not matches:
             text = f"The default volume type {default} does not exist; create it, or set [volume] default_volume_type."
             raise Refused("default_type_missing", text)

@@ -106,8 +106,8 @@ class Volume(Stored, frozen=True, kw_only=True):
     snapshot_id: str | None = None
     source_id: str | None = None
     image_id: str | None = None
-    made_for: str | None = None
-    made_slot: int | None = None
+    created_for: str | None = None
+    created_slot: int | None = None
     goes_with_server: bool = False
     image_metadata: dict[str, str] = {}
     type_name: str = ""

@@ -57,13 +57,13 @@ _TRIED = {
     for table in (volumes, snapshots)
 }
 
-Thing = Volume | Snapshot
+Worked = Volume | Snapshot
 
 
 @dataclass
 class _Running:
     task: asyncio.Task[None]
-    thing: Thing
+    record: Worked
     reason: str = ""  # why it was ended, if its record is to say so
 
 
@@ -160,8 +160,8 @@ class VolumeWorker:
         await self._backends.beat(*await self._backing.room())
         self._beaten_at = self._clock.monotonic()
 
-    async def _pending(self) -> list[Thing]:
-        async def body(tx: Tx) -> list[Thing]:
+    async def _pending(self) -> list[Worked]:
+        async def body(tx: Tx) -> list[Worked]:
             own = self._backends.own
             return [
                 *await whole_volumes(tx, await tx.all(_VOLUMES, backend=own)),
@@ -170,22 +170,24 @@ class VolumeWorker:
 
         return await self._control.read(body)
 
-    def _begin(self, record: Thing) -> None:
+    def _begin(self, record: Worked) -> None:
         running = self._busy.get(record.id)
         if running is None:
             task = asyncio.create_task(self._do(record))
             self._busy[record.id] = _Running(task, record)
             task.add_done_callback(lambda done: self._end(record, done))
-        elif running.thing.work_id != record.work_id:  # deleted meanwhile; the new piece begins once this one has ended
+        elif (
+            running.record.work_id != record.work_id
+        ):  # deleted meanwhile; the new piece begins once this one has ended
             running.task.cancel()
 
-    def _end(self, record: Thing, done: asyncio.Task[None]) -> None:
+    def _end(self, record: Worked, done: asyncio.Task[None]) -> None:
         del self._busy[record.id]
         if not done.cancelled() and (error := done.exception()) is not None:
-            logger.error("%s %s: its %s failed unexpectedly", *_told(record), exc_info=error)
+            logger.error("%s %s: its %s failed unexpectedly", *_described(record), exc_info=error)
         self.wake()  # something else may have been asked for meanwhile
 
-    async def _do(self, record: Thing) -> None:
+    async def _do(self, record: Worked) -> None:
         slots = self._slots if copies_bytes(record) else self._quick_slots
         async with slots.taken(record.project_id):
             try:
@@ -201,13 +203,13 @@ class VolumeWorker:
             except TimeoutError:
                 await self._volume_tasks.fail(record, f"it did not end within {self._seconds:.0f} s")
             except KilonovaError as error:  # the database; the next look tries again
-                logger.warning("%s %s: retrying its %s: %s", *_told(record), error)
+                logger.warning("%s %s: retrying its %s: %s", *_described(record), error)
                 await self._clock.sleep(LOOK_SECONDS)
             except Exception as error:
                 await self._count(record, error)
 
     @contextlib.asynccontextmanager
-    async def _exclusive(self, record: Thing) -> AsyncIterator[None]:
+    async def _exclusive(self, record: Worked) -> AsyncIterator[None]:
         """Nobody who lost the volume writes to it any more. Nobody at all has it open while its file is replaced or
         grows, and nobody writes while it is copied."""
         if self._exports is None:
@@ -224,7 +226,7 @@ class VolumeWorker:
             async with self._exports.still(volume_id):
                 yield
 
-    async def _count(self, record: Thing, error: Exception) -> None:
+    async def _count(self, record: Worked, error: Exception) -> None:
         """A piece that fails for an unknown reason fails again: a few tries are enough. The record counts them, as the
         next one may be another process's."""
         table = volumes if isinstance(record, Volume) else snapshots
@@ -234,7 +236,7 @@ class VolumeWorker:
             return int(row["work_tries"]) if row is not None else 0
 
         tries = await self._control.write(body)
-        logger.error("%s %s: its %s failed unexpectedly (try %d)", *_told(record), tries, exc_info=error)
+        logger.error("%s %s: its %s failed unexpectedly (try %d)", *_described(record), tries, exc_info=error)
         if 0 < tries < MOST_TRIES:
             await self._clock.sleep(FIX_SECONDS)
         elif tries:
@@ -243,7 +245,7 @@ class VolumeWorker:
 
     async def _end_copies_of_deleted_images(self) -> None:
         """Nobody can use the rest; the volume says why."""
-        copies = [(image_of(one.thing), one) for one in self._busy.values() if image_of(one.thing)]
+        copies = [(image_of(one.record), one) for one in self._busy.values() if image_of(one.record)]
 
         async def body(tx: Tx) -> set[str]:
             return {row["id"] for row in await tx.all(_IMAGES, ids=[image_id for image_id, _ in copies])}
@@ -254,7 +256,7 @@ class VolumeWorker:
                 running.reason = f"image {image_id} was deleted"
                 running.task.cancel()
 
-    async def _is_wanted(self, record: Thing) -> bool:
+    async def _is_wanted(self, record: Worked) -> bool:
         """Check that the record still has this work. It may have been read before the work ended; done again, the work
         would take its own result for another's."""
 
@@ -295,21 +297,21 @@ class VolumeWorker:
         await self._volume_tasks.remove_expired(self._clock.now())
 
 
-def source_of(record: Thing) -> str:
+def source_of(record: Worked) -> str:
     """Return the volume whose file is used."""
     if isinstance(record, Snapshot):
         return record.volume_id
     return record.source_id if record.work == CREATE and record.source_id else record.id
 
 
-def image_of(record: Thing) -> str:
+def image_of(record: Worked) -> str:
     """Return the image that is being copied, if any."""
     if not isinstance(record, Volume):
         return ""
     return {CREATE: record.image_id or "", REIMAGE: record.work_value}.get(record.work, "")
 
 
-def copies_bytes(record: Thing) -> bool:
+def copies_bytes(record: Worked) -> bool:
     """It may take long; the others cost a moment and wait for none of these."""
     if record.work in (DELETE, EXTEND):
         return False
@@ -317,5 +319,5 @@ def copies_bytes(record: Thing) -> bool:
     return not (is_empty and record.work == CREATE)
 
 
-def _told(record: Thing) -> tuple[str, str, str]:
+def _described(record: Worked) -> tuple[str, str, str]:
     return type(record).__name__.lower(), record.id, record.work

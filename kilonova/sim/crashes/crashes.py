@@ -33,7 +33,7 @@ class Crash:
 
     point: int
     who: str
-    found: list[str]
+    violations: list[str]
 
 
 Fresh = Callable[[], OpenDatabases]  # empty databases of a real server
@@ -81,7 +81,7 @@ def crash_at(scenario: Scenario, offset: int, *, everyone: bool, databases: Fres
     scenario.act(cloud)
     _until_ended(cloud)
     records = come_to_rest_settled(cloud)
-    crashed.found = [*violations(records, cloud, at_rest=True), *scenario.outcome(records)]
+    crashed.violations = [*violations(records, cloud, at_rest=True), *scenario.outcome(records)]
     cloud.close()
     return crashed
 

@@ -29,7 +29,7 @@ def with_its_image(*vm_states: str) -> Callable[[Records], Iterator[str]]:
     return outcome
 
 
-def resized_or_kept(flavor: Flavor) -> Callable[[Records], Iterator[str]]:
+def resized_or_not(flavor: Flavor) -> Callable[[Records], Iterator[str]]:
     """It has this flavor once the request was accepted."""
 
     def outcome(records: Records) -> Iterator[str]:

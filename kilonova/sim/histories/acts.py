@@ -100,7 +100,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     server: int = 0
     who: str = ""
     number: int = 0
-    word: str = ""
+    option: str = ""
     seconds: float = 0.0
     again: tuple[float, ...] = ()  # asked again with the same Idempotency-Key so much later
     ports: int = 0  # a new server has made for it
@@ -114,12 +114,12 @@ class ActTarget(TypedDict, total=False):
 
     who: str
     number: int
-    word: str
+    option: str
     seconds: float
 
 
-class Wishes(TypedDict, total=False):
-    """Of new servers, or the volume that is meant; fields of the act."""
+class RequestedServer(TypedDict, total=False):
+    """Fields of an act about new servers or one of their volumes."""
 
     ports: int
     given: bool
@@ -173,7 +173,7 @@ def draw(seed: str, length: int = 40, *, gone: int = NEMESES["gone"], watched: b
     first = [Act(after=0.5, do="create", server=number) for number in range(min(servers, length // 8))]
     nemesis = max(nemesis, 0.3) if watched else nemesis
     others = [_act(source, roles, servers, cells, nemesis, kinds) for _ in range(length - len(first))]
-    acts = [_with_wishes(source, act) for act in (*first, *others)]
+    acts = [_with_request(source, act) for act in (*first, *others)]
     return History(
         seed=seed,
         hosts=hosts,
@@ -206,11 +206,11 @@ def _watch_shape(source: random.Random) -> WatchShape:
     )
 
 
-def _with_wishes(source: random.Random, act: Act) -> Act:
+def _with_request(source: random.Random, act: Act) -> Act:
     """What new servers want, and which volume is meant, should it come to that."""
     if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush", "refusal"):
         return act
-    requested: Wishes = {
+    requested: RequestedServer = {
         "ports": source.choice(PORTS),
         "given": source.random() < 0.2,
         "volumes": source.choice(VOLUMES),
@@ -240,19 +240,19 @@ def _act(
         kinds = source.choices(list(KINDS), list(KINDS.values()))[0], source.choice(("delete", *KINDS))
         scenario, server = f"{kinds[0]} {kinds[1]} {source.choice(DOORS)}", source.randrange(servers)
         number, seconds = source.randint(1, 12), source.choice(STALLS)
-        return Act(after=after, do=do, server=server, word=scenario, number=number, seconds=seconds)
+        return Act(after=after, do=do, server=server, option=scenario, number=number, seconds=seconds)
     if do == "refusal":
         scenario = f"{source.choice(REFUSED)} {source.choice(('*', 'ensure_power', 'ensure_power', 'ensure_defined'))}"
         seconds = source.choice((2.0, 10.0, 40.0, 90.0))
-        return Act(after=after, do=do, server=source.randrange(servers), word=scenario, seconds=seconds)
+        return Act(after=after, do=do, server=source.randrange(servers), option=scenario, seconds=seconds)
     return Act(after=after, do=do, **_strike(source, do, roles, cells))
 
 
 def _said(source: random.Random, do: str, roles: list[str]) -> ActTarget:
     """Return what a request names besides its server."""
     if do == "evacuate":
-        return {"who": source.choice(("", *_hosts(roles))), "word": source.choice(EVACUATIONS)}
-    return {"word": source.choice(REBUILDS)} if do == "rebuild" else {}
+        return {"who": source.choice(("", *_hosts(roles))), "option": source.choice(EVACUATIONS)}
+    return {"option": source.choice(REBUILDS)} if do == "rebuild" else {}
 
 
 def _hosts(roles: list[str]) -> list[str]:
@@ -269,50 +269,50 @@ def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> Act
         return {"who": source.choice(roles), "number": source.randint(1, 60), "seconds": seconds}
     if do == "drain":
         mode, seconds = source.choice(DRAINS), source.choice(DRAINED_FOR)
-        return {"who": source.choice(hosts), "number": source.randint(0, 1), "word": mode, "seconds": seconds}
+        return {"who": source.choice(hosts), "number": source.randint(0, 1), "option": mode, "seconds": seconds}
     if do == "driver":
         how = source.choice(("error", "error", "crash"))
-        return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}"}
+        return {"who": source.choice(hosts), "option": f"{source.choice(VERBS)}:{how}"}
     if do == "broken":
         how = source.choice(("error", "refuse", "refuse"))
         seconds = source.choice(BROKEN_FOR)
-        return {"who": source.choice(hosts), "word": f"{source.choice(VERBS)}:{how}", "seconds": seconds}
+        return {"who": source.choice(hosts), "option": f"{source.choice(VERBS)}:{how}", "seconds": seconds}
     if do == "disaster":
         mode = source.choice(("power", "power", "link", "declare", "whole"))
-        return {"who": source.choice(hosts), "word": mode, "number": source.randint(0, 2)}
+        return {"who": source.choice(hosts), "option": mode, "number": source.randint(0, 2)}
     if do == "gone":
         mode = f"{source.choice(DEATHS)} {source.choice(RETURNS)}"
         seconds, number = source.choice(MOVED_BEFORE), source.randint(0, 2)
-        return {"who": source.choice(hosts), "word": mode, "number": number, "seconds": seconds}
+        return {"who": source.choice(hosts), "option": mode, "number": number, "seconds": seconds}
     cell_names = [f"cell{n + 1}" for n in range(cells)]
     if do == "outage":
         database, how = source.choice(("cell0", *cell_names)), source.choice((REFUSES, HANGS))
-        return {"who": database, "word": how, "seconds": source.choice(STALLS)}
+        return {"who": database, "option": how, "seconds": source.choice(STALLS)}
     if do == "blackout":
         database = source.choice(("control", "placement", *cell_names, *cell_names))
         dies = source.choice(("", "", *hosts))
         return {
             "who": database,
-            "word": f"{source.choice((REFUSES, HANGS))} {dies}",
+            "option": f"{source.choice((REFUSES, HANGS))} {dies}",
             "seconds": source.choice(BLACKOUTS),
         }
     if do == "clock":
         return {"who": source.choice((*roles, DATABASE_CLOCK)), "seconds": source.choice(JUMPS)}
     if do == "deaf":
         return {"who": source.choice(roles)}
-    return {"who": source.choice(hosts), "word": source.choice(("off", "on"))}
+    return {"who": source.choice(hosts), "option": source.choice(("off", "on"))}
 
 
 def _strike_watched(source: random.Random, do: str, hosts: list[str]) -> ActTarget:
     host, how = source.choice(hosts), source.choice(SILENT_BY)
     if do == "silence":
-        return {"who": host, "word": how, "seconds": source.choice(SILENT_FOR)}
+        return {"who": host, "option": how, "seconds": source.choice(SILENT_FOR)}
     if do == "rack":
-        return {"who": host, "word": how, "number": source.randint(2, 4), "seconds": source.choice(SILENT_FOR)}
+        return {"who": host, "option": how, "number": source.randint(2, 4), "seconds": source.choice(SILENT_FOR)}
     if do == "flap":
-        return {"who": host, "word": how, "number": source.randint(2, 5), "seconds": source.choice(FLAPS_FOR)}
+        return {"who": host, "option": how, "number": source.randint(2, 5), "seconds": source.choice(FLAPS_FOR)}
     if do == "partition":
         return {"number": source.randint(0, 1), "seconds": source.choice(SILENT_FOR)}
     if do == "fence":
-        return {"word": source.choice(FENCES), "seconds": source.choice(MENDED_AFTER)}
+        return {"option": source.choice(FENCES), "seconds": source.choice(MENDED_AFTER)}
     return {"number": source.randint(0, 1), "seconds": source.choice(DISARMED_FOR)}

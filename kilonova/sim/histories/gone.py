@@ -46,7 +46,7 @@ class GoneHost:
         self.people = people
         self.act = act
         self.host = act.who
-        self.dies, self.returns = act.word.split()
+        self.dies, self.returns = act.option.split()
         self.evacuate = evacuate
         self.is_over = is_over
 
@@ -78,11 +78,11 @@ class GoneHost:
             return
         cause = self.cloud.cause()
 
-        async def word(engine: Engine) -> Accepted:
+        async def option(engine: Engine) -> Accepted:
             journal, _ = await hosts.find_host(engine, self.host)
             return await declare_gone(engine, journal, self.host, "history", cause)
 
-        self.people.ask(word)
+        self.people.ask(option)
 
     def _return(self) -> None:
         """Another machine takes the name only when the host is no longer recorded: its key would be refused."""
@@ -92,23 +92,23 @@ class GoneHost:
         life = self.cloud.lives_of(self.host)
         self.cloud.hardware.switch_power(self.host, False)
 
-        def told(is_removed: bool) -> None:
+        def note(is_removed: bool) -> None:
             is_off = not self.cloud.hardware.is_running(self.host) and not self.is_over()
             if is_removed and is_off and self.cloud.lives_of(self.host) == life:
                 self._replace()
             self._switch_on()
 
-        self.people.ask(self._is_removed, told)
+        self.people.ask(self._is_removed, note)
         self.cloud.loop.call_later(SETTLED_AFTER, self._switch_on)  # also where the api does not answer
 
     async def _is_removed(self, engine: Engine) -> bool:
-        async def word(tx: Tx) -> Row | None:
+        async def option(tx: Tx) -> Row | None:
             return await rows.fetch(tx, control.gone_hosts, host=self.host)
 
         async def record(tx: Tx) -> Row | None:
             return await rows.fetch(tx, cell.hosts, name=self.host)
 
-        gone, stores = await engine.world.db.control.read(word), engine.world.db
+        gone, stores = await engine.world.db.control.read(option), engine.world.db
         recorded = [await stores.cell(name).read(record) for name in stores.cells()]
         return gone is not None and gone["ended_at"] is not None and not any(recorded)
 
@@ -132,7 +132,7 @@ class GoneHost:
         """Enabled again; what the host set aside is removed, or left where it is."""
         cause = self.cloud.cause()
 
-        async def word(engine: Engine) -> None:
+        async def option(engine: Engine) -> None:
             await hosts.enable(engine, self.host)
             journal, _ = await hosts.find_host(engine, self.host)
 
@@ -147,4 +147,4 @@ class GoneHost:
                 except Refused:
                     continue
 
-        self.people.ask(word)
+        self.people.ask(option)

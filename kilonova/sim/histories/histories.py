@@ -37,7 +37,7 @@ class HistoryResult:
     """How a history ended."""
 
     history: History
-    found: list[str]
+    violations: list[str]
     digest: str  # sha256 over all journals
     operations: int
     records: Records = field(repr=False, default_factory=Records)

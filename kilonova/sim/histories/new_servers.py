@@ -53,8 +53,8 @@ def _volumes(cloud: SimCloud, act: Act, *, alone: bool) -> list[WantedVolume]:
     """See acts.VOLUMES."""
     if not cloud.stock.volumes:
         return []
-    words = [label for label in act.volumes if alone or not volume_named(cloud, label)]
-    return [_wanted(cloud, label, device=f"/dev/vd{'abcdef'[n + 1]}") for n, label in enumerate(words)]
+    labels = [label for label in act.volumes if alone or not volume_named(cloud, label)]
+    return [_wanted(cloud, label, device=f"/dev/vd{'abcdef'[n + 1]}") for n, label in enumerate(labels)]
 
 
 def _wanted(cloud: SimCloud, label: str, device: str) -> WantedVolume:

@@ -38,20 +38,20 @@ async def _cancel(engine: Engine, journal: Store, operation: str, cause: Cause) 
 
 
 def _rebuild_params(act: Act, number: int) -> JsonObject:
-    if act.word == "refused":
+    if act.option == "refused":
         return {"image": f"img{number}", "image_properties": {"hw_architecture": "aarch64"}}
-    return {"image": "img" if act.word == "first" else f"img{number}"}
+    return {"image": "img" if act.option == "first" else f"img{number}"}
 
 
 def _evacuate_params(act: Act) -> JsonObject:
     """`shared` and `local` are what a request says of the storage, right or wrong."""
     params: JsonObject = {"host": act.who} if act.who else {}
-    if act.word in ("shared", "local"):
-        return {**params, "shared": act.word == "shared"}
-    return {**params, act.word: True} if act.word and (act.who or act.word != "forced") else params
+    if act.option in ("shared", "local"):
+        return {**params, "shared": act.option == "shared"}
+    return {**params, act.option: True} if act.option and (act.who or act.option != "forced") else params
 
 
-WORDS = {"cancel": _cancel, "abandon": _abandon, "resume": resume}
+VERBS = {"cancel": _cancel, "abandon": _abandon, "resume": resume}
 
 
 class HistoryPlayer:
@@ -82,7 +82,7 @@ class HistoryPlayer:
     def request(self, act: Act) -> None:
         if act.do in ("create", "create_many"):
             self._create(act)
-        elif act.do in WORDS:
+        elif act.do in VERBS:
             self._say(act)
         elif act.server in self.ids:
             self._submit(act, self.ids[act.server])
@@ -95,7 +95,7 @@ class HistoryPlayer:
             return
         kind = {"remove": "delete", "retry": "rebuild"}.get(act.do, act.do)
         if act.do == "rebuild" and server in self.booted:
-            image = IMAGES[act.word == "first"]
+            image = IMAGES[act.option == "first"]
             kind, params = "rebuild_volume", {"image": image, "reimage": bool(len(self.newest) % 2)}
         if act.do == "snapshot":
             kind, params = self._snapshot(server)
@@ -198,7 +198,7 @@ class HistoryPlayer:
         async def everywhere(engine: Engine) -> None:
             for journal in engine.world.db.journals():
                 try:
-                    await WORDS[act.do](engine, journal, operation, cause)
+                    await VERBS[act.do](engine, journal, operation, cause)
                 except (Refused, CommitFailed):  # not this journal's, or too late, or its database is away
                     continue
 

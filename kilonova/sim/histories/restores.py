@@ -34,7 +34,7 @@ from kilonova.world import Stores
 HALTED_SECONDS = 120.0  # long enough for leases, rounds and hosts to try something
 ROUNDS_SECONDS = 130.0  # reclaiming has looked twice
 NO_ROOM = " free of "  # in the audit's reason
-WORDS = 20  # times that the operator looks at the quarantine
+VERBS = 20  # times that the operator looks at the quarantine
 
 Disks = set[tuple[str, str, int, str]]  # host, server, copy, what is on it
 Running = dict[str, int]  # server: how many guests
@@ -173,7 +173,7 @@ async def _audit(stores: Stores, cloud: SimCloud) -> list[str]:
 
 
 def _settle_quarantine(cloud: SimCloud, *, adopts: bool) -> None:
-    for _ in range(WORDS):
+    for _ in range(VERBS):
         open_rows = [row for row in read_records(cloud).table("quarantine") if row["ended_at"] is None]
         rows = [row for row in open_rows if row["action"] is None]
         accepted = [row for row in rows if _settle_copy(cloud, row["host"], row["server_id"], row["copy"], adopts)]
@@ -185,23 +185,23 @@ def _settle_quarantine(cloud: SimCloud, *, adopts: bool) -> None:
 def _settle_copy(cloud: SimCloud, host: str, server: str, copy: int, adopts: bool) -> bool:
     cause, act = cloud.cause(), adopt_quarantined if adopts else remove_quarantined
 
-    async def word(engine: Engine) -> bool:
+    async def option(engine: Engine) -> bool:
         try:
             await act(engine, host, server, copy, cause)
         except Refused:
             return False
         return True
 
-    return cloud.do(word)
+    return cloud.do(option)
 
 
 def _say(cloud: SimCloud, kind: str, server: str) -> None:
     cause: Cause = cloud.cause()
 
-    async def word(engine: Engine) -> None:
+    async def option(engine: Engine) -> None:
         try:
             await submit(engine, Ask(kind=kind, server_id=server, cause=cause))
         except KilonovaError:
             return
 
-    cloud.do(word)
+    cloud.do(option)

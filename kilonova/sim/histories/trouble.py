@@ -67,7 +67,7 @@ class Trouble(WatchTrouble):
     def ambush(self, act: Act) -> None:
         """A conductor stands still at the door of a database while it works on a request, another request for the same
         server comes, and the first goes on in a world that has changed (A11)."""
-        first, second, database = act.word.split()
+        first, second, database = act.option.split()
         loop, visits = self.cloud.loop, act.number
 
         def at_door(name: str) -> None:
@@ -82,11 +82,11 @@ class Trouble(WatchTrouble):
                 loop.call_later(act.seconds, loop.thaw, process, context=self._outside)
 
         self.cloud.at_door = at_door
-        self.people.request(msgspec.structs.replace(act, do=first, word=""))
+        self.people.request(msgspec.structs.replace(act, do=first, option=""))
         loop.call_later(
             act.seconds / 2 if second != "cancel" else 0.5,
             self.people.request,
-            msgspec.structs.replace(act, do=second, word=""),
+            msgspec.structs.replace(act, do=second, option=""),
         )
 
     def _at_point(self, act: Act, strike: Callable[[Process], None]) -> None:
@@ -102,39 +102,39 @@ class Trouble(WatchTrouble):
         self.cloud.loop.crash_when(due, strike)
 
     def power(self, act: Act) -> None:
-        self.cloud.hardware.switch_power(act.who, act.word == "on")
+        self.cloud.hardware.switch_power(act.who, act.option == "on")
 
     def link(self, act: Act) -> None:
-        self.cloud.hardware.switch_link(act.who, act.word == "on")
+        self.cloud.hardware.switch_link(act.who, act.option == "on")
 
     def driver(self, act: Act) -> None:
-        verb, how = act.word.split(":")
+        verb, how = act.option.split(":")
         self.cloud.hardware.fail(act.who, verb, 1, how)
 
     def broken(self, act: Act) -> None:
         """A host cannot do one thing for a while: what it is to undo there is refused again and again (law 17)."""
-        verb, how = act.word.split(":")
+        verb, how = act.option.split(":")
         self.cloud.hardware.fail(act.who, verb, MANY, how)
         self.cloud.loop.call_later(act.seconds, self.cloud.hardware.heal, act.who)
 
     def refusal(self, act: Act) -> None:
         """Every host refuses to do one thing, or anything, for good: what is asked for now fails, and so does its undo.
         Later an operator abandons it, and only then the hosts are mended (law 17)."""
-        kind, verb = act.word.split()
+        kind, verb = act.option.split()
         hosts, loop = list(self.cloud.hardware.hosts()), self.cloud.loop
         for host in hosts:
             self.cloud.hardware.fail(host, verb, MANY, "refuse")
-        self.people.request(msgspec.structs.replace(act, do=kind, word=""))
+        self.people.request(msgspec.structs.replace(act, do=kind, option=""))
         for later in (0.0, 1.0, 2.0):  # as many entries as are stuck
             loop.call_later(
-                act.seconds + later, self.people.request, msgspec.structs.replace(act, do="abandon", word="")
+                act.seconds + later, self.people.request, msgspec.structs.replace(act, do="abandon", option="")
             )
         for host in hosts:
             loop.call_later(act.seconds + 5.0, self.cloud.hardware.heal, host)
 
     def declare(self, act: Act) -> None:
         """The operator's word; to keep it honest the host is switched off before it is declared down."""
-        if act.word == "off":
+        if act.option == "off":
             self.cloud.hardware.switch_power(act.who, False)
             self.people.ask(lambda engine: declare_down(engine, act.who))
         else:
@@ -142,21 +142,21 @@ class Trouble(WatchTrouble):
 
     def disaster(self, act: Act) -> None:
         """A host dies, or seems to; once that is noticed its servers are evacuated, and some time later it returns."""
-        if act.word == "link":
+        if act.option == "link":
             self.cloud.hardware.switch_link(act.who, False)
         else:
             self.cloud.hardware.switch_power(act.who, False)
-        if act.word == "declare":
+        if act.option == "declare":
             self.people.ask(lambda engine: declare_down(engine, act.who))
         loop = self.cloud.loop
-        loop.call_later(5.0 if act.word == "declare" else 90.0, self._evacuate_all, act)
+        loop.call_later(5.0 if act.option == "declare" else 90.0, self._evacuate_all, act)
         loop.call_later(200.0, self.cloud.hardware.switch_link, act.who, True)
         loop.call_later(200.0, self._declared_up, act.who)
 
     def drain(self, act: Act) -> None:
         """A host is drained, with misfits or not at all; later that is cancelled if it still runs, and the host is
         returned."""
-        bulk = Bulk(on_misfit=SKIP if act.number else REFUSE, by=act.word)
+        bulk = Bulk(on_misfit=SKIP if act.number else REFUSE, by=act.option)
         cause, begun = self.cloud.cause(), dict[str, Accepted]()
 
         async def drain(engine: Engine) -> None:
@@ -180,7 +180,7 @@ class Trouble(WatchTrouble):
             journal, _ = await find_host(engine, act.who)
             return await evacuate_host(engine, journal, act.who, cause)
 
-        if act.word == "whole":
+        if act.option == "whole":
             self.people.ask(whole)
             return
         for server in self.people.ids.values():
@@ -214,14 +214,14 @@ class Trouble(WatchTrouble):
 
     def outage(self, act: Act) -> None:
         """A database is away for a while."""
-        self.cloud.outages.begin(act.who, act.word)
+        self.cloud.outages.begin(act.who, act.option)
         self.cloud.loop.call_later(act.seconds, self.cloud.outages.end, act.who)
 
     def blackout(self, act: Act) -> None:
         """A database is away for longer than a host may be silent, while hosts beat; perhaps one of them dies
         meanwhile. Then somebody wants to evacuate every server, as soon as that is not refused, and in the end the
         dead host returns (law 9)."""
-        how, _, dies = act.word.partition(" ")
+        how, _, dies = act.option.partition(" ")
         loop, hardware = self.cloud.loop, self.cloud.hardware
         self.watch_until = max(self.watch_until, loop.time() + act.seconds + WATCHED_AFTER)
         self.cloud.outages.begin(act.who, how)

@@ -86,7 +86,7 @@ class WatchTrouble:
 
     def silence(self, act: Act) -> None:
         """A host loses its power, its link or the bus, and gets it back later."""
-        self._fall_silent(act.who, act.word)
+        self._fall_silent(act.who, act.option)
         self.cloud.loop.call_later(act.seconds, self._come_back, act.who)
 
     def rack(self, act: Act) -> None:
@@ -94,14 +94,16 @@ class WatchTrouble:
         hosts = self.cloud.hardware.hosts()
         first = hosts.index(act.who)
         for number in range(act.number):
-            self.cloud.loop.call_later(7.0 * number, self._fall_silent, hosts[(first + number) % len(hosts)], act.word)
+            self.cloud.loop.call_later(
+                7.0 * number, self._fall_silent, hosts[(first + number) % len(hosts)], act.option
+            )
             self.cloud.loop.call_later(act.seconds, self._come_back, hosts[(first + number) % len(hosts)])
 
     def flap(self, act: Act) -> None:
         """A host is silent, heard for a moment, and silent again."""
         for number in range(act.number):
             begins = number * (act.seconds + HEARD_BETWEEN)
-            self.cloud.loop.call_later(begins, self._fall_silent, act.who, act.word)
+            self.cloud.loop.call_later(begins, self._fall_silent, act.who, act.option)
             self.cloud.loop.call_later(begins + act.seconds, self._come_back, act.who)
 
     def partition(self, act: Act) -> None:
@@ -112,7 +114,7 @@ class WatchTrouble:
 
     def fence(self, act: Act) -> None:
         """The fence command fails, hangs or lies; later an operator mends it and arms the watch."""
-        self._fence_command().how = act.word
+        self._fence_command().how = act.option
         self.cloud.loop.call_later(act.seconds, self.mend_fence)
 
     def mend_fence(self) -> None:

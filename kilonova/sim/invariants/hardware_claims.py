@@ -23,7 +23,7 @@ def at_any_time(cloud: SimCloud) -> Iterator[str]:
     """Needs no records: it can be asked after every act."""
     for host in cloud.hardware.hosts():
         hardware = _hardware(cloud, host)
-        for held in (_kept(cloud, host), _defined(cloud, host)):
+        for held in (_claims_of(cloud, host), _defined(cloud, host)):
             claims = [(server, claim) for (server, _), claim in sorted(held.items(), key=lambda item: item[0])]
             yield from (f"{host}: {twice}" for twice in conflicts(hardware, claims))
 
@@ -37,12 +37,12 @@ def at_rest(records: Records, cloud: SimCloud) -> Iterator[str]:
         if row["ended_at"] is None:
             quarantined.setdefault(row["host"], set()).add((row["server_id"], row["copy"]))
     for host in cloud.hardware.hosts():
-        claims, defined = _kept(cloud, host), _defined(cloud, host)
+        claims, defined = _claims_of(cloud, host), _defined(cloud, host)
         copies = {(c["server_id"], c["copy"]): c for c in records.table("copies") if c["host"] == host}
         expected = {
             (server, copy)
             for server, copy in copies
-            if server in own and _wishes(left.get((server, host, copy), own[server]))
+            if server in own and _requests(left.get((server, host, copy), own[server]))
         }
         expected |= claims.keys() & quarantined.get(host, set())
         for server, copy in sorted(claims.keys() ^ expected):
@@ -56,8 +56,8 @@ def at_rest(records: Records, cloud: SimCloud) -> Iterator[str]:
                 yield f"{host}: copy {key[1]} of {key[0]} is defined with {defined[key]}, kept is {claims.get(key)}"
 
 
-def _wishes(flavor: str) -> bool:
-    request = flavor_from(flavor).wish
+def _requests(flavor: str) -> bool:
+    request = flavor_from(flavor).hardware
     return request is not None and request.needs_claim
 
 
@@ -66,7 +66,7 @@ def _hardware(cloud: SimCloud, host: str) -> HostHardware:
     return hardware_of(machine.topology, machine.vcpus, machine.memory_mb, cloud.shape.offer)
 
 
-def _kept(cloud: SimCloud, host: str) -> Held:
+def _claims_of(cloud: SimCloud, host: str) -> Held:
     """As the host remembers."""
     held: Held = {}
     for name, value in cloud.hardware.recall(host).items():

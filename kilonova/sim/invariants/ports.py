@@ -37,7 +37,7 @@ def at_rest(records: Records) -> Iterator[str]:
 
 def _free(port: Row) -> Iterator[str]:
     """One that was given back is as it was."""
-    if port["made_here"]:
+    if port["created_here"]:
         yield f"port {_name(port)} was made for a server and is left"
     if port["host"] or port["slot"] != -1 or port["device_owner"]:
         yield f"port {_name(port)} is of nobody, but bound to {port['host'] or 'no host'}, slot {port['slot']}"

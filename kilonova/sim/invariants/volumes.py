@@ -68,14 +68,14 @@ def at_rest(records: Records) -> Iterator[str]:
         if volume["id"] not in held and volume["status"] not in ("available", "deleting"):
             yield f"volume {name} is {volume['status']}, and no server has it"
         stays = volume["status"] == "deleting" or volume["id"] in snapshotted
-        if volume["made_for"] not in servers and not stays and _goes(volume, requests):
-            yield f"volume {name} was to go with {volume['made_for']}, which is gone"
+        if volume["created_for"] not in servers and not stays and _goes(volume, requests):
+            yield f"volume {name} was to go with {volume['created_for']}, which is gone"
 
 
 def _goes(volume: Row, requests: Mapping[str, JsonObject]) -> bool:
     """With the server that it was made for, as its create said."""
-    wanted = as_list(requests.get(volume["made_for"], {}).get("volumes"))
-    request = as_object(wanted[volume["made_slot"]]) if wanted else {}
+    wanted = as_list(requests.get(volume["created_for"], {}).get("volumes"))
+    request = as_object(wanted[volume["created_slot"]]) if wanted else {}
     return bool(volume["goes_with_server"] or request.get("delete_on_termination"))
 
 

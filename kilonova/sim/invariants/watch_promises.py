@@ -35,20 +35,20 @@ class WatchPromises:
         self.cloud = cloud
         self.command = command
         self.living = LivingHosts(cloud)
-        self.found: list[str] = []
+        self.violations: list[str] = []
         command.began = self._fence_begins
 
     def look(self) -> None:
         self.living.alive_since()
-        self.found += [*self._running_twice(), *self._evacuated_while_disarmed()]
+        self.violations += [*self._running_twice(), *self._evacuated_while_disarmed()]
 
     def at_rest(self, records: Records) -> list[str]:
-        return [*self.found, *self._storms(), *_without_proof(records), *_left_open(records)]
+        return [*self.violations, *self._storms(), *_without_proof(records), *_left_open(records)]
 
     # -- fences -------------------------------------------------------------------------------------------------
 
     def _fence_begins(self, attempt: FenceAttempt) -> None:
-        self.found += [
+        self.violations += [
             f"at {attempt.began:.0f} s: {attempt.watcher} fences {attempt.host}: {what}"
             for what in (*self._answered(attempt), *self._at_once(attempt), *self._disarmed(attempt))
         ]

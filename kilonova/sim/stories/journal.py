@@ -11,7 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from kilonova.world import Row
 
 STEPS = (
-    "operation_id, ordinal, name, way, place, server_id, state, attempt, worker, not_before, created_at, taken_at, "
+    "operation_id, ordinal, name, way, host, server_id, state, attempt, worker, not_before, created_at, taken_at, "
     "result, error, open"
 )
 OPERATIONS = (
@@ -26,7 +26,7 @@ class StepRow(TypedDict):
     ordinal: int
     name: str
     way: str
-    place: str
+    host: str
     server_id: str | None
     state: str
     attempt: int

@@ -19,15 +19,15 @@ class Names:
         self._known[server_id] = name
         return server_id
 
-    def rename(self, thing_id: str, name: str) -> None:
-        self._known[thing_id] = name
+    def rename(self, record_id: str, name: str) -> None:
+        self._known[record_id] = name
 
-    def note(self, thing_id: str, name: str) -> None:
-        self._known.setdefault(thing_id, name)
+    def note(self, record_id: str, name: str) -> None:
+        self._known.setdefault(record_id, name)
 
-    def of(self, thing_id: str | None) -> str:
-        return self._known.get(thing_id or "", thing_id or "")
+    def of(self, record_id: str | None) -> str:
+        return self._known.get(record_id or "", record_id or "")
 
-    def told(self, text: str) -> str:
+    def with_names(self, text: str) -> str:
         """The text with every known id replaced."""
         return _UUID.sub(lambda match: self.of(match[0]), text)

@@ -84,17 +84,17 @@ class OperatorRequests(Requests):
 
         def judge(result: Any, error: Exception | None) -> str | None:
             repaired = [one for one in (result.findings if result else []) if one.outcome == "repaired"]
-            sentences = [self.player.names.told(finding.sentence) for finding in repaired]
+            sentences = [self.player.names.with_names(finding.sentence) for finding in repaired]
             if error is not None or sentences != list(finds):
                 return f"the audit repaired {error or sentences}, expected {list(finds)}"
-            self.player.tell("api", "the audit repairs " + ("; ".join(sentences) or "nothing"))
+            self.player.log_line("api", "the audit repairs " + ("; ".join(sentences) or "nothing"))
             return None
 
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=True), judge)
 
-    def volume_status(self, **words: str) -> list[PendingResponse]:
+    def volume_status(self, **states: str) -> list[PendingResponse]:
         """`volume1: error`: an administrator's word (os-reset_status)."""
-        return [self._reset(volume, status) for volume, status in words.items()]
+        return [self._reset(volume, status) for volume, status in states.items()]
 
     def _reset(self, volume: str, status: str) -> PendingResponse:
         volume_id = self._volume(volume)

@@ -71,10 +71,10 @@ class StoryPlayer:
         self.cloud = StoryCloud(_shape(story, cluster), story.name)
         self.names = Names()
         self.snapshots: dict[str, str] = {}  # images of servers, by their names: their ids
-        self.watch = StoryWatch(self.cloud, self.names, self.tell, self._cue)
+        self.watch = StoryWatch(self.cloud, self.names, self.log_line, self._cue)
         self.verbs = Verbs(self)
         self.log: list[str] = []
-        self.found: list[str] = []
+        self.violations: list[str] = []
         self.taker = ""  # the role that committed what the last `when` waited for
         self._cues: list[Cue] = []
         self._answers: list[tuple[str, PendingResponse]] = []
@@ -82,7 +82,7 @@ class StoryPlayer:
         self._began = 0.0
         self._is_over = False
 
-    def tell(self, who: str, what: str) -> None:
+    def log_line(self, who: str, what: str) -> None:
         if not self._is_over:
             self.log.append(f"{self.cloud.loop.time() - self._began:8.2f} {who:<10} {what}")
 
@@ -103,7 +103,7 @@ class StoryPlayer:
         self._name_things()
         self.cloud.loop.run_for(START_UP)
         self._began = self.cloud.loop.time()
-        self.cloud.commits.tell = self.tell
+        self.cloud.commits.log_line = self.log_line
         self.watch.start()
         self.log.clear()
         for entry in self.script:
@@ -130,7 +130,7 @@ class StoryPlayer:
         """Do one step; answers that are still to come are judged later."""
         ((verb, what),) = entry.items()
         if verb not in QUIET:
-            self.tell("story", f"{verb} {told(what)}")
+            self.log_line("story", f"{verb} {text_of(what)}")
         try:
             came = _call(getattr(self.verbs, verb), what)
         except (ValueError, TypeError, KeyError, KilonovaError) as error:
@@ -149,7 +149,7 @@ class StoryPlayer:
                 raise error
             wrong = answer.judge(None if error else answer.coming.result(), error)
             if wrong:
-                self.found.append(f"{where}: {wrong}")
+                self.violations.append(f"{where}: {wrong}")
         self._answers = [pair for pair in self._answers if not pair[1].coming.done()]
 
     def _wait_for_answers(self) -> None:
@@ -160,7 +160,7 @@ class StoryPlayer:
         )
         self._settle()
         for cue in self._cues:
-            self.found.append(f"{self.story.where(cue.entry)}: {told(cue.facts)} never happened")
+            self.violations.append(f"{self.story.where(cue.entry)}: {text_of(cue.facts)} never happened")
 
     def _cue(self, event: Event) -> bool:
         due = [cue for cue in self._cues if cue.facts.items() <= event.facts.items()]
@@ -206,7 +206,7 @@ class StoryPlayer:
         try:
             self.run_until(holds, PATIENCE, what)
         except TimeLimit as error:
-            self.found.append(str(error))
+            self.violations.append(str(error))
 
     def _holds(self, subject: str, state: str) -> bool:
         operations = list(self.watch.operations.values())
@@ -242,14 +242,16 @@ def _call(verb: Any, what: Any) -> Any:
     return verb(*what) if isinstance(what, list) else verb(what)
 
 
-def told(what: Any) -> str:
+def text_of(what: Any) -> str:
     """The arguments of a step as they stand in the log."""
     if not isinstance(what, dict):
         return str(what)
-    words = [f"{key}({told(value)})" if isinstance(value, dict) else f"{key}={value}" for key, value in what.items()]
+    states = [
+        f"{key}({text_of(value)})" if isinstance(value, dict) else f"{key}={value}" for key, value in what.items()
+    ]
     if "server" in what:
-        words = [str(what["server"]), *(text for text in words if not text.startswith("server="))]
-    return " ".join(words)
+        states = [str(what["server"]), *(text for text in states if not text.startswith("server="))]
+    return " ".join(states)
 
 
 def _shape(story: Story, cluster: Lined) -> CloudShape:

@@ -38,7 +38,7 @@ from kilonova.world import Tx
 if TYPE_CHECKING:
     from kilonova.sim.stories.player import StoryPlayer
 
-HOST_WORDS = {
+DECLARATIONS = {
     "down": hosts.declare_down,
     "up": hosts.declare_up,
     "disabled": hosts.disable,
@@ -181,8 +181,8 @@ class Requests(ImageRequests):
         password: str = "",
     ) -> PendingResponse:
         """The words of the older and newer forms of the request are the API's to know; here they are said as such."""
-        words = {"shared": shared, "stopped": stopped, "forced": forced}
-        said = {name: either(text, "true", "false") for name, text in words.items() if text}
+        states = {"shared": shared, "stopped": stopped, "forced": forced}
+        said = {name: either(text, "true", "false") for name, text in states.items() if text}
         return self._submit("evacuate", server, host=host, contents=StoryContents(password=password), **said)
 
     def stop(self, server: str) -> PendingResponse:
@@ -314,7 +314,7 @@ class Requests(ImageRequests):
     def _joined(self, what: str) -> Callable[[Any, Exception | None], str | None]:
         def judge(result: Any, error: Exception | None) -> str | None:
             if isinstance(result, Accepted) and result.joined:
-                self.player.tell("api", f"{what}: is under way already, the same operation")
+                self.player.log_line("api", f"{what}: is under way already, the same operation")
             return must_work(result, error)
 
         return judge
@@ -347,14 +347,14 @@ class Requests(ImageRequests):
         server_id = self.player.names.server_id(server)
         return bool(row["server_id"] == server_id or server_id in (row["servers"] or ""))
 
-    def declare(self, **words: str) -> list[PendingResponse]:
+    def declare(self, **states: str) -> list[PendingResponse]:
         """An administrator's word about hosts: down, up, disabled, enabled."""
-        return [self._declare(host, state) for host, state in words.items()]
+        return [self._declare(host, state) for host, state in states.items()]
 
     def _declare(self, host: str, state: str) -> PendingResponse:
-        if state not in HOST_WORDS:
-            raise ValueError(f"a host is declared {', '.join(HOST_WORDS)}, not {state!r}")
-        return self._ask(lambda engine: HOST_WORDS[state](engine, host))
+        if state not in DECLARATIONS:
+            raise ValueError(f"a host is declared {', '.join(DECLARATIONS)}, not {state!r}")
+        return self._ask(lambda engine: DECLARATIONS[state](engine, host))
 
     def quota(self, **limits: int) -> PendingResponse:
         async def body(tx: Tx) -> None:
@@ -368,10 +368,10 @@ class Requests(ImageRequests):
 
         def judge(result: Any, error: Exception | None) -> str | None:
             sentences = [*(one.sentence for one in result.findings), *result.hardware] if result else []
-            reported = [self.player.names.told(sentence) for sentence in sentences]
+            reported = [self.player.names.with_names(sentence) for sentence in sentences]
             if error is not None or reported != list(finds):
                 return f"the audit found {error or reported}, expected {list(finds)}"
-            self.player.tell("api", "the audit finds " + ("; ".join(reported) or "no difference"))
+            self.player.log_line("api", "the audit finds " + ("; ".join(reported) or "no difference"))
             return None
 
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=False), judge)
@@ -382,7 +382,7 @@ class Requests(ImageRequests):
         def judge(result: Any, error: Exception | None) -> str | None:
             if not isinstance(error, (Refused, Failed)) or error.code != code or says not in error.message:
                 return f"expected to be refused with {code} {says!r}, got {error or 'accepted'}"
-            self.player.tell("api", f"refused: {self.player.names.told(error.message)}")
+            self.player.log_line("api", f"refused: {self.player.names.with_names(error.message)}")
             return None
 
         answers = self.player.begin(do)

@@ -45,7 +45,7 @@ class Scene:
         servers: dict[str, JsonObject] = {}
         for row in self.records.table("build_requests"):
             behind = self.watch.operations.get(("control", row["operation_id"] or ""))
-            waits_for = self.names.told(behind["waiting_for"] or "" if behind else "")
+            waits_for = self.names.with_names(behind["waiting_for"] or "" if behind else "")
             servers[self.names.of(row["server_id"])] = {"status": "placing", "waits_for": waits_for}
         for row in self.records.table("servers"):
             if not row["hidden"]:
@@ -67,14 +67,14 @@ class Scene:
             "flavor": flavor_from(row["flavor"]).name,
             "host": row["host"],
             "runner": runner,
-            "proof": self.names.told(from_json(row["runner_proof"], {}).get("why", "")),
+            "proof": self.names.with_names(from_json(row["runner_proof"], {}).get("why", "")),
             "copy": row["copy"],
             "turn": row["turn"],
             "power": {0: "none", 1: "on", 4: "off"}[row["power_state"]],
             "cell": row["database"],
             "why_unplaced": row["cell0_failure"],
             "operation": behind["kind"] if behind else None,
-            "waits_for": self.names.told(behind["waiting_for"] or "" if behind else ""),
+            "waits_for": self.names.with_names(behind["waiting_for"] or "" if behind else ""),
         }
 
     def counts(self) -> dict[str, int]:
@@ -98,7 +98,7 @@ class Scene:
         """Of operations about whole hosts: the sentence, and the hosts' proofs."""
         operations = sorted(self.records.table("operations"), key=lambda row: (row["created_at"], row["id"]))
         accounts = [from_json(row["facts"], {}).get("account") for row in operations if row["kind"] in WHOLE]
-        return [self.names.told(one["sentence"] + _proofs(one)) for one in accounts if one]
+        return [self.names.with_names(one["sentence"] + _proofs(one)) for one in accounts if one]
 
     def failures(self) -> list[str]:
         """Records of the failure watch."""
@@ -171,7 +171,7 @@ class Scene:
     def fault_details(self) -> dict[str, list[str]]:
         """What only an administrator may."""
         faults = sorted(self.records.table("faults"), key=lambda row: row["number"])
-        return self._by_server((row["server_id"], self.names.told(row["details"] or "")) for row in faults)
+        return self._by_server((row["server_id"], self.names.with_names(row["details"] or "")) for row in faults)
 
     def verdicts(self) -> dict[str, list[str]]:
         """Why each host was not taken by a plan that found none: host, filter, number."""
@@ -189,8 +189,8 @@ class Scene:
         ports = sorted(self.records.table("ports"), key=lambda row: (row["slot"], row["name"]))
         by_server: dict[str, list[str]] = {}
         for row in ports:
-            words = [row["name"], addresses[row["id"]], f"on {row['host']}" if row["host"] else ""]
-            by_server.setdefault(self.names.of(row["device_id"]) or "nobody", []).append(" ".join(filter(None, words)))
+            states = [row["name"], addresses[row["id"]], f"on {row['host']}" if row["host"] else ""]
+            by_server.setdefault(self.names.of(row["device_id"]) or "nobody", []).append(" ".join(filter(None, states)))
         return by_server
 
     def volumes(self) -> dict[str, list[str]]:
@@ -325,7 +325,7 @@ def _held(claim: HostClaim) -> str:
     return ", ".join([*cells, *(f"device {address}" for address in claim.addresses)])
 
 
-WORDS = [name for name in vars(Scene) if not name.startswith("_") and callable(getattr(Scene, name))]
+SUBJECTS = [name for name in vars(Scene) if not name.startswith("_") and callable(getattr(Scene, name))]
 
 
 def differences(expected: Mapping[str, object], scene: Scene) -> list[str]:
@@ -362,6 +362,6 @@ def _is_as(wanted: Any, actual: Any) -> bool:
 
 def _proofs(account: JsonObject) -> str:
     """Of dead hosts."""
-    words = [as_text(as_object(proof)["proven_by"]) for proof in as_object(account["proof"]).values()]
-    proofs = sorted(text for text in words if text)
+    states = [as_text(as_object(proof)["proven_by"]) for proof in as_object(account["proof"]).values()]
+    proofs = sorted(text for text in states if text)
     return f" ({', '.join(proofs)})" if proofs else ""

@@ -21,7 +21,7 @@ from kilonova.sim.lab.rest import come_to_rest
 from kilonova.sim.loop.event_loop import Deadlock, Livelock, TimeLimit
 from kilonova.sim.stories.file import Story, StoryError, fill_in, load, rewrite_log
 from kilonova.sim.stories.player import StoryPlayer
-from kilonova.sim.stories.scene import WORDS, differences
+from kilonova.sim.stories.scene import SUBJECTS, differences
 from kilonova.sim.stories.verbs import check_verbs
 
 REST = 1800.0  # virtual seconds for everything to end afterwards
@@ -33,61 +33,61 @@ class StoryResult:
     """How a story went: its log, and what is wrong with it (nothing, when it passed)."""
 
     log: list[str]
-    found: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
 
-def check_words(story: Story) -> None:
+def check_subjects(story: Story) -> None:
     """Raises `StoryError` for what no story can do or say."""
     for values in story.variants():
         check_verbs(story.where, fill_in(story.script, values))
-    unknown = [key for key in story.then if key not in WORDS]
+    unknown = [key for key in story.then if key not in SUBJECTS]
     if unknown:
-        known = ", ".join(WORDS)
+        known = ", ".join(SUBJECTS)
         raise StoryError(story.where(story.then), f"then: nothing is called {unknown[0]!r}; there are {known}")
 
 
 def run(story: Story) -> StoryResult:
     """All variants of a story."""
-    check_words(story)
+    check_subjects(story)
     result = StoryResult([])
     for values in story.variants():
         one = _run_one(story, values)
         title = ", ".join(f"{key}={value}" for key, value in values.items())
         result.log += [*([f"== {title}"] if title else []), *(_outcomes(one.log) if story.shows else one.log)]
-        result.found += [f"{title}: {sentence}" if title else sentence for sentence in one.found]
-    result.found += _first_difference(story.log, result.log)
+        result.violations += [f"{title}: {sentence}" if title else sentence for sentence in one.violations]
+    result.violations += _first_difference(story.log, result.log)
     return result
 
 
 def _run_one(story: Story, values: Mapping[str, object]) -> StoryResult:
     player = StoryPlayer(story, values)
-    with _unexpected(player.found):
+    with _unexpected(player.violations):
         try:
             player.play()
             _judge(player)
         except (TimeLimit, Deadlock, Livelock, KilonovaError) as error:
-            player.found.append(f"the story broke off: {error}")
+            player.violations.append(f"the story broke off: {error}")
         finally:
             player.close()
-    return StoryResult(player.log, [player.names.told(sentence) for sentence in player.found])
+    return StoryResult(player.log, [player.names.with_names(sentence) for sentence in player.violations])
 
 
 def _judge(player: StoryPlayer) -> None:
     """What is not as `then:` says, and which invariants do not hold, now and when all has come to rest."""
-    player.found += differences(player.then, player.scene())
-    player.found += check_invariants(player.cloud, at_rest=False)
+    player.violations += differences(player.then, player.scene())
+    player.violations += check_invariants(player.cloud, at_rest=False)
     records = come_to_rest(player.cloud, patience=REST)
-    player.found += [f"at rest: {sentence}" for sentence in violations(records, player.cloud, at_rest=True)]
+    player.violations += [f"at rest: {sentence}" for sentence in violations(records, player.cloud, at_rest=True)]
 
 
 class _Listener(logging.Handler):
     def __init__(self, problems: list[str]) -> None:
         super().__init__()
-        self._found = problems
+        self._violations = problems
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info:
-            self._found.append(f"unexpected: {record.getMessage()}: {record.exc_info[1]!r}")
+            self._violations.append(f"unexpected: {record.getMessage()}: {record.exc_info[1]!r}")
 
 
 @contextmanager
@@ -105,8 +105,8 @@ def _unexpected(problems: list[str]) -> Iterator[None]:
 
 def _outcomes(log: list[str]) -> list[str]:
     """What the story did, what it waited for, and what became of operations and servers."""
-    words = (" waits for ", " superseded by ", "; ")
-    return [line for line in log if line[9:19].strip() == "story" or any(phrase in line for phrase in words)]
+    states = (" waits for ", " superseded by ", "; ")
+    return [line for line in log if line[9:19].strip() == "story" or any(phrase in line for phrase in states)]
 
 
 def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
@@ -140,12 +140,12 @@ def _tell(stories: list[Story], update: bool) -> int:
         result = run(story)
         if update:
             rewrite_log(story.path, result.log)
-            result.found = [sentence for sentence in result.found if not sentence.startswith("log line ")]
+            result.violations = [sentence for sentence in result.violations if not sentence.startswith("log line ")]
         print("\n".join(result.log))
-        print(f"{story.path}: " + ("FAILED" if result.found else "passed"))
-        for sentence in result.found:
+        print(f"{story.path}: " + ("FAILED" if result.violations else "passed"))
+        for sentence in result.violations:
             print(f"  {sentence}")
-        failed += bool(result.found)
+        failed += bool(result.violations)
     return FAILED if failed else 0
 
 
@@ -156,5 +156,5 @@ def _stories(paths: Iterable[str | Path]) -> list[Story]:
         raise Refused("usage", "no stories were named; name files, or directories with *.yaml files")
     stories = [load(path) for path in story_files]
     for story in stories:
-        check_words(story)
+        check_subjects(story)
     return stories

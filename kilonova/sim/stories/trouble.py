@@ -34,13 +34,13 @@ class Commits:
     def __init__(self, weather: Weather) -> None:
         self.weather = weather
         self.orders: list[Spoiled] = []
-        self.made: list[tuple[str, str]] = []  # (database, role), until somebody looks
-        self.tell: Callable[[str, str], None] = lambda role, text: None
+        self.commits_seen: list[tuple[str, str]] = []  # (database, role), until somebody looks
+        self.log_line: Callable[[str, str], None] = lambda role, text: None
 
     def before_commit(self, store_name: str) -> None:
         if self._spoils(store_name, "failed"):
             raise CommitFailed(f"{store_name}: the story failed it")
-        self.made.append((store_name, role_here()))
+        self.commits_seen.append((store_name, role_here()))
 
     def after_commit(self, store_name: str) -> None:
         if self._spoils(store_name, "unknown"):
@@ -52,7 +52,7 @@ class Commits:
         if order is None:
             return False
         order.times -= 1
-        self.tell(role, f"COMMIT on {database}: {how}")
+        self.log_line(role, f"COMMIT on {database}: {how}")
         return True
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from kilonova.sim.stories.file import Lined, StoryError
 from kilonova.sim.stories.images import ImageRequests
 from kilonova.sim.stories.operator import OperatorRequests
 from kilonova.sim.stories.requests import PendingResponse, Requests, either
-from kilonova.sim.stories.scene import WORDS, differences
+from kilonova.sim.stories.scene import SUBJECTS, differences
 from kilonova.sim.stories.trouble import WAYS, Spoiled
 
 if TYPE_CHECKING:
@@ -28,24 +28,24 @@ class Verbs(OperatorRequests):
 
     # -- the world ----------------------------------------------------------------------------------------------
 
-    def power(self, **words: str) -> None:
-        for host, state in words.items():
+    def power(self, **states: str) -> None:
+        for host, state in states.items():
             self.cloud.hardware.switch_power(host, either(state, "on", "off"))
 
-    def link(self, **words: str) -> None:
-        for host, state in words.items():
+    def link(self, **states: str) -> None:
+        for host, state in states.items():
             self.cloud.hardware.switch_link(host, either(state, "up", "cut"))
 
-    def bus(self, word: str) -> None:
-        self.cloud.cut_bus(not either(word, "up", "down"))
+    def bus(self, state: str) -> None:
+        self.cloud.cut_bus(not either(state, "up", "down"))
 
-    def fence(self, word: str) -> None:
+    def fence(self, state: str) -> None:
         """`works`, `fails`, `hangs` or `lies`: what the fence command does from now on."""
         fence = self.cloud.fence
-        if word not in ("works", "fails", "hangs", "lies"):
-            raise ValueError(f"a fence works, fails, hangs or lies, not {word!r}")
-        fence.broken = "the story says so" if word == "fails" else ""
-        fence.hangs, fence.lies = word == "hangs", word == "lies"
+        if state not in ("works", "fails", "hangs", "lies"):
+            raise ValueError(f"a fence works, fails, hangs or lies, not {state!r}")
+        fence.broken = "the story says so" if state == "fails" else ""
+        fence.hangs, fence.lies = state == "hangs", state == "lies"
 
     def fail(self, host: str, verb: str, times: int = 1, how: str = "error") -> None:
         self.cloud.hardware.fail(host, verb, times, how)
@@ -88,9 +88,9 @@ class Verbs(OperatorRequests):
                 raise ValueError(f"{name}: not a role; there are {', '.join(sorted(self.cloud.known_roles()))}")
             self.cloud.set_clock(name, float(ahead))
 
-    def database(self, **words: str) -> None:
+    def database(self, **states: str) -> None:
         """`cell2: refuses`, `hangs` or `answers`."""
-        for name, state in words.items():
+        for name, state in states.items():
             if name not in self.cloud.databases or state not in (REFUSES, HANGS, "answers"):
                 raise ValueError(f"{name}: {state!r} is unknown; a database refuses, hangs or answers")
             if state == "answers":
@@ -149,10 +149,10 @@ class Verbs(OperatorRequests):
 
     def check(self, **expected: Any) -> None:
         """As `then:`, in the middle of the story."""
-        unknown = [key for key in expected if key not in WORDS]
+        unknown = [key for key in expected if key not in SUBJECTS]
         if unknown:
-            raise ValueError(f"nothing is called {unknown[0]!r}; there are {', '.join(WORDS)}")
-        self.player.found += [f"check: {sentence}" for sentence in differences(expected, self.player.scene())]
+            raise ValueError(f"nothing is called {unknown[0]!r}; there are {', '.join(SUBJECTS)}")
+        self.player.violations += [f"check: {sentence}" for sentence in differences(expected, self.player.scene())]
 
 
 NAMES = [

@@ -32,7 +32,7 @@ class Event:
 class StoryWatch:
     cloud: StoryCloud
     names: Names
-    tell: Callable[[str, str], None]  # who, what
+    log_line: Callable[[str, str], None]  # who, what
     cue: Callable[[Event], bool]  # whether the story did something
     operations: dict[tuple[str, str], OperationRow] = field(default_factory=dict)  # by database and id, as accepted
     hosts: dict[str, str] = field(default_factory=dict)  # name: state
@@ -60,7 +60,7 @@ class StoryWatch:
 
     def _arm(self) -> None:
         """Before the callback that follows a COMMIT, whoever it belongs to, the journals are read."""
-        self.cloud.loop.crash_when(lambda _: bool(self.cloud.commits.made), self._strike)
+        self.cloud.loop.crash_when(lambda _: bool(self.cloud.commits.commits_seen), self._strike)
 
     def _strike(self, _: Any) -> None:
         self.look()
@@ -73,12 +73,12 @@ class StoryWatch:
             moved = False
             for event in list(self._happened()):
                 if event.text:
-                    self.tell(event.who, event.text)
+                    self.log_line(event.who, event.text)
                 moved = self.cue(event) or moved
         return False
 
     def _happened(self) -> Iterator[Event]:
-        commits, self.cloud.commits.made = self.cloud.commits.made, []
+        commits, self.cloud.commits.commits_seen = self.cloud.commits.commits_seen, []
         for database, role in commits:
             self.looks += 1
             yield from self._committed(database, role)
@@ -134,26 +134,26 @@ class StoryWatch:
             "step": row["name"],
             "at": f"{kind} {row['name']}",
             "is": state,
-            "host": row["place"],
+            "host": row["host"],
             "server": server,
             "operation": kind,
             "way": row["way"],
             "by": role,
         }
         line = f"{_of(kind, server)}: {undo}{row['name']} {text}" if text else ""
-        return Event(facts, row["place"] or role, line, role)
+        return Event(facts, row["host"] or role, line, role)
 
     def _step_text(self, row: StepRow, before: StepRow | None) -> str:
         state = row["state"]
         if state == "failed":
-            return f"failed: {self.names.told(from_json(row['error'])['message'])}"
+            return f"failed: {self.names.with_names(from_json(row['error'])['message'])}"
         if state == "settled":
             return f"settled: {from_json(row['result'])['settled']}"
         if state in ENDED:
             return str(state)
         if row["attempt"] > 1 and state == "ready" and before is None:
             return f"will be tried again in {row['not_before'] - row['created_at']:g} s"
-        if state == "taken" and row["place"]:
+        if state == "taken" and row["host"]:
             again = before is not None and before["state"] == "taken"
             return "begun again" if again else "begun"
         if state == "ready" and before is not None and before["state"] == "taken":
@@ -171,12 +171,12 @@ class StoryWatch:
         state, was = row["state"], before["state"] if before is not None else None
         if before is None:
             return "accepted"
-        if state == "waiting" and _words(row["waiting_for"]) != _words(before["waiting_for"]):
-            waits = (row["ordinal"], _words(row["waiting_for"]))
+        if state == "waiting" and _phrase(row["waiting_for"]) != _phrase(before["waiting_for"]):
+            waits = (row["ordinal"], _phrase(row["waiting_for"]))
             if self._waits.get(row["id"]) == waits:  # it was looked at in between, in vain
                 return ""
             self._waits[row["id"]] = waits
-            return f"waits for {self.names.told(row['waiting_for'] or '')}"
+            return f"waits for {self.names.with_names(row['waiting_for'] or '')}"
         if state == was:
             return ""
         if state == "superseded":
@@ -278,6 +278,6 @@ def _of(kind: str, server: str) -> str:
     return f"{kind} {server}" if server else kind
 
 
-def _words(text: str | None) -> str:
+def _phrase(text: str | None) -> str:
     """Without numbers: "silent for 65 s" and "for 70 s" say the same."""
     return re.sub(r"\d+", "#", text or "")

@@ -55,9 +55,9 @@ def new_attachment(world: World, *, connected: bool = False) -> str:
     return str(made["attachment"]["id"])
 
 
-def _until_available(world: World, noun: str, thing_id: str) -> None:
-    shown = lambda: world.owner.done("GET", f"{V3}/{noun}s/{thing_id}")[noun]["status"]  # noqa: E731
-    world.owner.cloud.until(lambda: shown() == "available", f"the {noun} {thing_id} is available")
+def _until_available(world: World, noun: str, record_id: str) -> None:
+    shown = lambda: world.owner.done("GET", f"{V3}/{noun}s/{record_id}")[noun]["status"]  # noqa: E731
+    world.owner.cloud.until(lambda: shown() == "available", f"the {noun} {record_id} is available")
 
 
 def volume(world: World, where: Where) -> str:

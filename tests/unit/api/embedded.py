@@ -25,7 +25,7 @@ QUICK = ("DEFAULT.report_interval=0.2", "DEFAULT.service_down_time=5", "conducto
 async def login(service: Service, user: str, password: str, project: str = "") -> str:
     """A token on the project of that name, else on the one that is called like the user; all in the domain default."""
     place = Which(name=project or user, domain_id="default")
-    asked = Login(Which(name=user, domain_id="default"), password, scope="project", place=place)
+    asked = Login(Which(name=user, domain_id="default"), password, scope="project", target=place)
     return (await service.identity.authenticate(asked)).token
 
 

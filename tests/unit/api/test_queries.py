@@ -9,7 +9,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from kilonova.api.queries import list_body, moment, next_links, page_query, whole_number
-from kilonova.domain.words import flag_of
+from kilonova.domain.flags import flag_of
 
 
 def call(query: str) -> Any:

@@ -60,7 +60,7 @@ def test_which_cpus_are_dedicated(
 
 def test_what_a_server_claims_in_placement() -> None:
     def resources(specs: dict[str, str]) -> dict[str, int]:
-        return Flavor("f", 4, 4096, 0, extra_specs=specs, wish=wish(specs)).resources()
+        return Flavor("f", 4, 4096, 0, extra_specs=specs, hardware=wish(specs)).resources()
 
     assert resources({}) == {"VCPU": 4, "MEMORY_MB": 4096}
     assert resources(PINNED) == {"PCPU": 4, "MEMORY_MB": 4096}
@@ -220,7 +220,7 @@ def test_what_is_wrong_is_told(flavor: dict[str, str], image: dict[str, str], se
 
 def test_a_rebuild_may_not_ask_for_other_hardware() -> None:
     specs = {"hw:mem_page_size": "any", "pci_passthrough:alias": "gone:1"}
-    made = Flavor("f", 4, 4096, 0, extra_specs=specs, wish=wish({"hw:mem_page_size": "any"}))
+    made = Flavor("f", 4, 4096, 0, extra_specs=specs, hardware=wish({"hw:mem_page_size": "any"}))
     refuse_other_hardware(made, {}, "i1")
     with pytest.raises(Refused, match="Image i2 asks for another NUMA topology, CPU policy or page size"):
         refuse_other_hardware(made, {"hw_mem_page_size": "large"}, "i2")

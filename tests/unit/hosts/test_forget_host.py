@@ -98,7 +98,7 @@ async def copy_of_a_busy_server(stores: Any) -> None:
 
 
 async def step_there(stores: Any) -> None:
-    values = {"ordinal": 1, "name": "n", "place": "a", "way": "do", "state": "taken", "open": 1, "attempt": 1}
+    values = {"ordinal": 1, "name": "n", "host": "a", "way": "do", "state": "taken", "open": 1, "attempt": 1}
     numbers = {"copy": 1, "turn": 1, "not_before": 0.0, "created_at": 0.0}
     await add_row(stores, steps, operation_id="o", **values, **numbers)
 
@@ -167,7 +167,7 @@ async def others(stores: Any, host: str) -> None:
     await moving(id="e", kind="evacuation", status="done", source_host=host, dest_host=host)(stores)
     texts = {"name": "n", "way": "do", "state": "taken", "operation_id": "o"}
     numbers = {"ordinal": 1, "open": 1, "attempt": 1, "copy": 1, "turn": 1, "not_before": 0.0, "created_at": 0.0}
-    await add_row(stores, steps, place=host, **texts, **numbers)
+    await add_row(stores, steps, host=host, **texts, **numbers)
 
 
 async def ended(stores: Any) -> None:

@@ -22,7 +22,7 @@ from tests.engine.test_restored import server
 from tests.support.neighbours import Watched, put_neighbours, zeros
 
 ON_IT = {**ELSEWHERE, "host": "host2", "runner_host": "host2"}
-STEP = {"operation_id": "o", "ordinal": 1, "name": "n", "way": "do", "place": "host2", "state": "ready", "open": 1}
+STEP = {"operation_id": "o", "ordinal": 1, "name": "n", "way": "do", "host": "host2", "state": "ready", "open": 1}
 MOVE = {"id": "m", "server_id": "s", "kind": "resize", "status": "finished", "open": 1, "source_gone": 0}
 TO_IT = {**MOVE, "source_host": "host1", "dest_host": "host2"}
 FROM_IT = {**MOVE, "source_host": "host2", "dest_host": "host1"}
@@ -49,8 +49,8 @@ async def is_empty(tx: Tx, *, is_alive: bool = False) -> bool:
         (cell.migrations, {**TO_IT, "source_gone": 1}, {"open": 0}, None),
         (cell.migrations, {**FROM_IT, "kind": "evacuation"}, {"status": "done"}, None),
         (cell.migrations, {**FROM_IT, "status": "done"}, {"kind": "evacuation"}, None),
-        (steps, STEP, {"place": "host3", "open": 0}, None),
-        (steps, {**STEP, "state": "taken"}, {"place": "", "open": 0}, None),
+        (steps, STEP, {"host": "host3", "open": 0}, None),
+        (steps, {**STEP, "state": "taken"}, {"host": "", "open": 0}, None),
         (cell.copies, COPY, {"host": "host3", "server_id": "idle"}, "o"),
     ],
 )

@@ -28,7 +28,7 @@ BIG, SMALL = host(cell(0, 4), cell(1, 4)), host(cell(0, 2), cell(1, 2))
 
 
 def request(wish: HardwareRequest) -> ResourceRequest:
-    return ResourceRequest(flavor=Flavor("f", 1, 1, 1, wish=wish))
+    return ResourceRequest(flavor=Flavor("f", 1, 1, 1, hardware=wish))
 
 
 async def report(store: Store, name: str, hardware: HostHardware, *reports: CopyReport) -> None:
@@ -38,7 +38,7 @@ async def report(store: Store, name: str, hardware: HostHardware, *reports: Copy
 async def copy(store: Store, server: str, at: str, claim: HostClaim | None, wish: HardwareRequest, state: str) -> None:
     async def body(tx: Tx) -> None:
         values = {column.name: 0 if column.type.python_type in (int, float) else "" for column in tables.servers.c}
-        flavor = flavor_document(Flavor("f", 2, 1, 1, wish=wish))
+        flavor = flavor_document(Flavor("f", 2, 1, 1, hardware=wish))
         await rows.put(tx, tables.servers, **{**values, "id": server, "flavor": flavor, "host": at})
         keys = {"server_id": server, "copy": 1, "host": at, "operation_id": "o", "created_at": 0.0}
         await rows.put(tx, tables.copies, **keys, state=state, claim=claim_document(claim))

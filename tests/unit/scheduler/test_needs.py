@@ -16,7 +16,7 @@ PLAIN = {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 5}
 
 def needs(specs: dict[str, str] | None = None, image: dict[str, str] | None = None, **more: Any) -> CandidateQuery:
     wish = requested_hardware(2, 512, specs or {}, image or {})
-    flavor = Flavor("f", 2, 512, 2, ephemeral_gb=1, swap_mb=1025, extra_specs=specs or {}, wish=wish)
+    flavor = Flavor("f", 2, 512, 2, ephemeral_gb=1, swap_mb=1025, extra_specs=specs or {}, hardware=wish)
     return needs_of(flavor, image or {}, **more)
 
 

@@ -154,7 +154,7 @@ def test_pinned_servers_are_placed_by_what_the_host_would_fit_and_come_one_after
     for name in hosts:
         known.hardware._facts[name] = known.hardware._facts_of(SMALL, ())
     wish = pinned(2)
-    requests = [asked(server=f"s{n}", flavor=Flavor("f", 2, 64, 1, wish=wish)) for n in range(5)]
+    requests = [asked(server=f"s{n}", flavor=Flavor("f", 2, 64, 1, hardware=wish)) for n in range(5)]
     planner = Planner(Selector(Settings()), snapshot_of(hosts), known.copied(), random.Random(1), at_once=4)
     seats = list(planner.seats(in_order(requests, {})))
     by_host: dict[str, list[ServerPlacement]] = {}

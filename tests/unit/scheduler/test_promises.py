@@ -172,7 +172,7 @@ def test_another_group_does_not_bind(run: Run) -> None:
 
 def test_of_hardware(run: Run) -> None:
     """Its CPUs are counted by placement too, but only the host's cells are too small for a second one."""
-    flavor = Flavor(name="pinned", vcpus=2, memory_mb=128, disk_gb=1, wish=pinned(2))
+    flavor = Flavor(name="pinned", vcpus=2, memory_mb=128, disk_gb=1, hardware=pinned(2))
 
     async def story(lab: Lab) -> None:
         for name in ("a", "b"):

@@ -13,8 +13,8 @@ def _typed(action: str, *types: str) -> Forms:
     return Forms(wrapped(action, closed({"type": _one_of(types)}, "type")))
 
 
-def _one_of(words: list[str] | tuple[str, ...]) -> Schema:
-    return {"type": "string", "enum": list(words)}
+def _one_of(choices: list[str] | tuple[str, ...]) -> Schema:
+    return {"type": "string", "enum": list(choices)}
 
 
 def _remote(protocols: list[str], types: list[str]) -> Schema:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from kilonova.api.compute.schemas.types import BOOLEAN, POSITIVE, TAG, UUID, Schema, closed
 from kilonova.api.routes import Version
 
-WORD: Schema = {"type": "string", "maxLength": 255}
-NAMED: Schema = {**WORD, "minLength": 1, "pattern": "^[a-zA-Z0-9._/-]*$"}
+SHORT_TEXT: Schema = {"type": "string", "maxLength": 255}
+NAMED: Schema = {**SHORT_TEXT, "minLength": 1, "pattern": "^[a-zA-Z0-9._/-]*$"}
 
 _OLD: Schema = {
-    "virtual_name": WORD,
+    "virtual_name": SHORT_TEXT,
     "volume_id": UUID,
     "snapshot_id": UUID,
     "volume_size": POSITIVE,
@@ -21,12 +21,12 @@ _OLD: Schema = {
 _NEW: Schema = {
     **_OLD,
     "source_type": {"type": "string", "enum": ["volume", "image", "snapshot", "blank"]},
-    "uuid": {**WORD, "minLength": 1, "pattern": "^[a-zA-Z0-9._-]*$"},
+    "uuid": {**SHORT_TEXT, "minLength": 1, "pattern": "^[a-zA-Z0-9._-]*$"},
     "image_id": UUID,
     "destination_type": {"type": "string", "enum": ["local", "volume"]},
-    "guest_format": WORD,
-    "device_type": WORD,
-    "disk_bus": WORD,
+    "guest_format": SHORT_TEXT,
+    "device_type": SHORT_TEXT,
+    "disk_bus": SHORT_TEXT,
     "boot_index": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]{1,9}$"},
 }
 

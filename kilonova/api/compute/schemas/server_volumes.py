@@ -6,7 +6,7 @@ from kilonova.api.compute.schemas.queries import query
 from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, TAG, UUID, Schema, closed, texts, wrapped
 from kilonova.api.forms import Forms
 
-THING = "volumeAttachment"
+KEY = "volumeAttachment"
 DEVICE: Schema = {"type": ["string", "null"], "pattern": "^/dev/x?[a-z]?d?[a-z]+[0-9]*$", "maxLength": 255}
 
 _FIRST: Schema = {"volumeId": UUID, "device": DEVICE}
@@ -16,7 +16,7 @@ _AS_SHOWN: Schema = {**_FATED, "serverId": UUID, "id": UUID}
 
 
 def _attachment(properties: Schema) -> Schema:
-    return wrapped(THING, closed(properties, "volumeId"))
+    return wrapped(KEY, closed(properties, "volumeId"))
 
 
 ATTACH = Forms({(2, 1): _attachment(_FIRST), (2, 49): _attachment(_TAGGED), (2, 79): _attachment(_FATED)})

@@ -7,9 +7,9 @@ from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, Schema, cl
 from kilonova.api.forms import Forms
 
 HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9-._]*$"}
-WORD: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
+SHORT_TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
 
-_OLD: Schema = {"host": HOST, "binary": WORD, "disabled_reason": WORD}
+_OLD: Schema = {"host": HOST, "binary": SHORT_TEXT, "disabled_reason": SHORT_TEXT}
 ACT = Forms(
     {
         (2, 1): closed(_OLD, "host", "binary"),
@@ -20,7 +20,7 @@ UPDATE = Forms(
     closed(
         {
             "status": {"type": "string", "enum": ["enabled", "disabled"]},
-            "disabled_reason": WORD,
+            "disabled_reason": SHORT_TEXT,
             "forced_down": BOOLEAN,
         }
     )

@@ -6,8 +6,8 @@ from kilonova.api.compute.schemas.queries import query
 from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, POSITIVE, Schema, closed, texts, wrapped
 from kilonova.api.forms import Forms
 
-WORD: Schema = {"type": "string", "maxLength": 255}
-NAMES: Schema = {"display_name": WORD, "display_description": WORD}
+SHORT_TEXT: Schema = {"type": "string", "maxLength": 255}
+NAMES: Schema = {"display_name": SHORT_TEXT, "display_description": SHORT_TEXT}
 
 VOLUME = Forms(
     wrapped(
@@ -15,15 +15,15 @@ VOLUME = Forms(
         closed(
             {
                 "size": POSITIVE,
-                "volume_type": WORD,
-                "metadata": {"type": "object", "additionalProperties": WORD},
-                "snapshot_id": WORD,
-                "availability_zone": WORD,
+                "volume_type": SHORT_TEXT,
+                "metadata": {"type": "object", "additionalProperties": SHORT_TEXT},
+                "snapshot_id": SHORT_TEXT,
+                "availability_zone": SHORT_TEXT,
                 **NAMES,
             },
             "size",
         ),
     )
 )
-SNAPSHOT = Forms(wrapped("snapshot", closed({"volume_id": WORD, "force": BOOLEAN, **NAMES}, "volume_id")))
+SNAPSHOT = Forms(wrapped("snapshot", closed({"volume_id": SHORT_TEXT, "force": BOOLEAN, **NAMES}, "volume_id")))
 LIST = Forms(query({"limit": texts(NON_NEGATIVE), "offset": texts(NON_NEGATIVE)}, open=True))

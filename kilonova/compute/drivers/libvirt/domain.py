@@ -106,7 +106,7 @@ def _hardware(domain: Element, guest: GuestSpec, claim: HostClaim, accelerator: 
         SubElement(numa, "memnode", cellid=str(number), mode="strict", nodeset=str(cell.cell))
         cpus = format_cpus((*cell.shared, *(vcpu for vcpu, _ in cell.pinning)))
         SubElement(cells, "cell", id=str(number), cpus=cpus, memory=str(cell.memory_mb), unit="MiB")
-        if guest.wish is not None and guest.wish.rules.page_size not in ("", "small"):
+        if guest.hardware is not None and guest.hardware.rules.page_size not in ("", "small"):
             pages = backing if backing is not None else SubElement(SubElement(domain, "memoryBacking"), "hugepages")
             backing = pages
             SubElement(pages, "page", size=str(cell.page_kb), unit="KiB", nodeset=str(number))
@@ -116,7 +116,7 @@ def _hardware(domain: Element, guest: GuestSpec, claim: HostClaim, accelerator: 
 
 def _cpu(domain: Element, guest: GuestSpec, accelerator: str) -> Element:
     cpu = SubElement(domain, "cpu", {"mode": "host-model"} if accelerator == KVM else {})
-    topology = guest.wish.topology if guest.wish is not None else None
+    topology = guest.hardware.topology if guest.hardware is not None else None
     if topology is not None:
         counts = {"sockets": topology.sockets, "cores": topology.cores, "threads": topology.threads}
         SubElement(cpu, "topology", {name: str(count) for name, count in counts.items()})

@@ -93,7 +93,7 @@ class HostVolumes:
             await FILES.run(self._write, name, relay, opening.secret)
             self._relays[name] = relay
         await self._nbd.ensure(name, self._served(name, relay))
-        return _with_socket(volume, str(self._nbd.place(name) / SOCKET), relay.opened.export)
+        return _with_socket(volume, str(self._nbd.directory(name) / SOCKET), relay.opened.export)
 
     async def renew(self, attachment: str) -> None:
         """Open it again, so that its size is read again. What QEMU asks meanwhile fails."""
@@ -124,7 +124,7 @@ class HostVolumes:
                     del self._relays[name]
 
     def _served(self, name: str, relay: Relay) -> Served:
-        directory, opened = self._nbd.place(name), relay.opened
+        directory, opened = self._nbd.directory(name), relay.opened
         source = f"driver=nbd,export={opened.export},reconnect-delay={WAIT_SECONDS},"
         arguments = [f"--export-name={opened.export}", "--discard=unmap", *(["--read-only"] if relay.read_only else [])]
         if opened.socket:
@@ -143,7 +143,7 @@ class HostVolumes:
 
     def _read(self, name: str) -> Relay | None:
         try:
-            return msgspec.json.decode((self._nbd.place(name) / RELAY_FILE).read_bytes(), type=Relay)
+            return msgspec.json.decode((self._nbd.directory(name) / RELAY_FILE).read_bytes(), type=Relay)
         except (OSError, msgspec.MsgspecError):
             return None
 

@@ -62,7 +62,7 @@ class DomainWatch:
         if event in DEFINITION_EVENTS:
             self._forget(name)
         if event in POWER_EVENTS:
-            self._in_loop(self._tell, name)
+            self._in_loop(self._notify, name)
 
     def _on_connection(self) -> None:
         self._forget("")
@@ -75,7 +75,7 @@ class DomainWatch:
 
     # -- in the agent's loop ------------------------------------------------------------------------------------
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         key = copy_of(name)
         if self._powers is not None:
             self._powers.pop(name, None)  # the next round reports it again: the first report may be too early
@@ -110,6 +110,6 @@ class DomainWatch:
         if before is not None:
             for name in now.keys() | before.keys():
                 if now.get(name) != before.get(name):
-                    self._tell(name)
+                    self._notify(name)
         self._powers = dict(now)
         await self._each_round([name for name, on in now.items() if on])

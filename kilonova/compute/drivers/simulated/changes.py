@@ -20,7 +20,7 @@ class Changes:
         self._waiting: dict[str, deque[Copy]] = {}
         self._listeners: dict[str, asyncio.Future[None]] = {}
 
-    def tell(self, host: str, copy: Copy) -> None:
+    def notify(self, host: str, copy: Copy) -> None:
         self._waiting.setdefault(host, deque()).append(copy)
         listener = self._listeners.pop(host, None)
         if listener is not None and not listener.done():
@@ -47,4 +47,4 @@ def switch_guest(hardware: Hardware, host: str, server: str, on: bool) -> None:
         hardware.start(at, guest, guest.spec, disk)
     elif not on:
         hardware.stop(at, guest)
-    hardware.changes.tell(host, Copy(server, guest.copy))
+    hardware.changes.notify(host, Copy(server, guest.copy))

@@ -350,7 +350,7 @@ def upgrade() -> None:
         sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("way", sa.Text(), nullable=False),
-        sa.Column("place", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
         sa.Column("copy", sa.BigInteger(), nullable=False),
         sa.Column("heir_of", sa.Text(), nullable=True),
         sa.Column("server_id", sa.Text(), nullable=True),
@@ -370,7 +370,7 @@ def upgrade() -> None:
     op.create_index(
         "steps_open",
         "steps",
-        ["place", "state"],
+        ["host", "state"],
         sqlite_where=sa.text("open = 1"),
         postgresql_where=sa.text("open = 1"),
     )

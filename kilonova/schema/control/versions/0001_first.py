@@ -427,14 +427,14 @@ def upgrade() -> None:
     op.create_table(
         "network_seeds",
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("made_at", sa.Float(precision=53), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
         "network_tags",
-        sa.Column("thing_id", sa.Text(), nullable=False),
+        sa.Column("record_id", sa.Text(), nullable=False),
         sa.Column("tag", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("thing_id", "tag"),
+        sa.PrimaryKeyConstraint("record_id", "tag"),
     )
     op.create_table(
         "networks",
@@ -550,7 +550,7 @@ def upgrade() -> None:
         sa.Column("vif_type", sa.Text(), nullable=False),
         sa.Column("vif_details", sa.Text(), nullable=False),
         sa.Column("slot", sa.Integer(), nullable=False),
-        sa.Column("made_here", sa.Integer(), nullable=False),
+        sa.Column("created_here", sa.Integer(), nullable=False),
         sa.Column("tag", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
@@ -743,7 +743,7 @@ def upgrade() -> None:
         sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("way", sa.Text(), nullable=False),
-        sa.Column("place", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
         sa.Column("copy", sa.BigInteger(), nullable=False),
         sa.Column("heir_of", sa.Text(), nullable=True),
         sa.Column("server_id", sa.Text(), nullable=True),
@@ -763,7 +763,7 @@ def upgrade() -> None:
     op.create_index(
         "steps_open",
         "steps",
-        ["place", "state"],
+        ["host", "state"],
         sqlite_where=sa.text("open = 1"),
         postgresql_where=sa.text("open = 1"),
     )
@@ -806,7 +806,7 @@ def upgrade() -> None:
         "token_keys",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("sealed", sa.Text(), nullable=False),
-        sa.Column("made_at", sa.Float(precision=53), nullable=False),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("until", sa.Float(precision=53), nullable=True),
         sa.PrimaryKeyConstraint("id"),
     )
@@ -909,11 +909,11 @@ def upgrade() -> None:
     )
     op.create_table(
         "volume_metadata",
-        sa.Column("thing_id", sa.Text(), nullable=False),
+        sa.Column("record_id", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("value", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("thing_id", "kind", "name"),
+        sa.PrimaryKeyConstraint("record_id", "kind", "name"),
     )
     op.create_table(
         "volume_seeds",
@@ -999,14 +999,14 @@ def upgrade() -> None:
         sa.Column("image_id", sa.Text(), nullable=True),
         sa.Column("marker", sa.Text(), nullable=False),
         sa.Column("backend", sa.Text(), nullable=False),
-        sa.Column("made_for", sa.Text(), nullable=True),
-        sa.Column("made_slot", sa.Integer(), nullable=True),
+        sa.Column("created_for", sa.Text(), nullable=True),
+        sa.Column("created_slot", sa.Integer(), nullable=True),
         sa.Column("goes_with_server", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("updated_at", sa.Float(precision=53), nullable=True),
         sa.PrimaryKeyConstraint("id"),
     )
-    op.create_index("volumes_made_for", "volumes", ["made_for", "made_slot"], unique=True)
+    op.create_index("volumes_created_for", "volumes", ["created_for", "created_slot"], unique=True)
     op.create_index("volumes_newest", "volumes", ["created_at", "id"])
     op.create_index("volumes_project", "volumes", ["project_id", "created_at", "id"])
     op.create_index("volumes_snapshot", "volumes", ["snapshot_id"])

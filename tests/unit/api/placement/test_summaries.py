@@ -71,10 +71,10 @@ def test_are_not_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "MOST_KEPT", 3)
+    monkeypatch.setattr(summaries, "MOST_CACHED", 3)
     for seed in range(5):
         snapshot = snapshot_of_world(random_world(random.Random(seed)))
         for at in snapshot.index.values():
             summaries.summary_texts(snapshot, [at], (), NEWEST)
-        assert len(summaries._KEPT[snapshot]) <= 3
+        assert len(summaries._CACHES[snapshot]) <= 3
         assert told(snapshot) == told(snapshot, (1, 29))

@@ -51,12 +51,12 @@ class Home:
         return Identity(self.store, self.clock, Uuids(), seal=seal, new_secret=new_key, **options)
 
     async def log_in(
-        self, name: str = "demo", password: str = "", scope: str | None = PROJECT, place: str = ""
+        self, name: str = "demo", password: str = "", scope: str | None = PROJECT, target: str = ""
     ) -> Issued:
         """The first users' password and project follow from their name."""
         user = Which(name=name, domain_id=DEFAULT_DOMAIN)
-        where = Which(name=place or name, domain_id=DEFAULT_DOMAIN if scope == PROJECT else "")
-        return await self.identity.authenticate(Login(user, password or f"of {name}", scope=scope, place=where))
+        where = Which(name=target or name, domain_id=DEFAULT_DOMAIN if scope == PROJECT else "")
+        return await self.identity.authenticate(Login(user, password or f"of {name}", scope=scope, target=where))
 
     async def user_id(self, name: str) -> str:
         found = await self.identity.records.page(USER, {"name": name})

@@ -16,7 +16,7 @@ from kilonova.schema.tables.identity import metadata
 from kilonova.services.identity.assignments import BY_GROUP, BY_USER, Grant
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.projects import DOMAIN, PROJECT
-from kilonova.services.identity.service import LOOK_SECONDS, MOST_KEPT
+from kilonova.services.identity.service import LOOK_SECONDS, MOST_CACHED
 from kilonova.services.identity.tokens import ALL, SYSTEM, Scope
 from kilonova.services.identity.tokens import DOMAIN as ON_DOMAIN
 from kilonova.services.identity.tokens import PROJECT as ON_PROJECT
@@ -33,7 +33,7 @@ def test_what_a_token_says() -> None:
         admin = await home.identity.check((await home.log_in("admin", scope=SYSTEM)).token)
         assert admin is not None and admin.system and admin.project is None and admin.is_admin
         assert admin.roles == ("admin", "manager", "member", "reader")
-        of_domain = await home.identity.check((await home.log_in("admin", scope=ON_DOMAIN, place="Default")).token)
+        of_domain = await home.identity.check((await home.log_in("admin", scope=ON_DOMAIN, target="Default")).token)
         assert of_domain is not None and of_domain.domain is not None and of_domain.domain.id == "default"
 
     at_home(story)
@@ -132,7 +132,7 @@ def test_whatever_it_hangs_on_voids_it_for_good(disabled: str, scope: str) -> No
         place = await home.project("theirs")
         await home.give(user, "reader", Scope(ON_PROJECT, place))
         await home.give(user, "reader", Scope(SYSTEM, ALL))
-        login = Login(Which(id=user), "of eve", scope=scope, place=Which(id=place))
+        login = Login(Which(id=user), "of eve", scope=scope, target=Which(id=place))
         token = (await identity.authenticate(login)).token
         home.clock.time += 0.01
         hangs_on_it = scope == ON_PROJECT or "user" in disabled
@@ -209,7 +209,7 @@ def test_without_a_role_it_is_worth_nothing() -> None:
         user_id = await home.user("eve", password="of eve")
         place = Scope("project", await home.identity.project_named("demo"))
         reader, member = await home.give(user_id, "reader", place), await home.give(user_id, "member", place)
-        token = (await home.log_in("eve", place="demo")).token
+        token = (await home.log_in("eve", target="demo")).token
         assert (await home.identity.check(token)).roles == ("member", "reader")  # type: ignore[union-attr]
         await home.identity.assignments.revoke(member)
         assert (await home.identity.check(token)).roles == ("reader",)  # type: ignore[union-attr]
@@ -221,7 +221,7 @@ def test_without_a_role_it_is_worth_nothing() -> None:
 
 def test_a_user_or_project_that_is_gone() -> None:
     async def story(home: Home) -> None:
-        token, admins = (await home.log_in()).token, (await home.log_in("admin", place="demo")).token
+        token, admins = (await home.log_in()).token, (await home.log_in("admin", target="demo")).token
         await home.identity.users.delete(await home.user_id("demo"))
         assert await home.identity.check(token) is None
         assert await home.identity.check(admins) is not None
@@ -273,7 +273,7 @@ def test_what_others_made_is_seen_at_once() -> None:
         role = (await home.identity.roles.create({"name": "pilot"}))["id"]
         user_id = await home.user("eve", password="of eve")
         await home.give(user_id, "pilot", Scope("project", await home.identity.project_named("demo")))
-        caller = await other.check((await home.log_in("eve", place="demo")).token)
+        caller = await other.check((await home.log_in("eve", target="demo")).token)
         assert caller is not None and caller.roles == ("pilot",) and role
 
     at_home(story)
@@ -307,10 +307,10 @@ def test_memory_is_bounded() -> None:
         token = (await home.log_in()).token
         await home.identity.check(token)
         caller = home.identity._callers[token]
-        home.identity._callers |= {f"filling {number}": caller for number in range(MOST_KEPT - 1)}
+        home.identity._callers |= {f"filling {number}": caller for number in range(MOST_CACHED - 1)}
         fresh = (await home.log_in()).token
         await home.identity.check(fresh)
-        assert len(home.identity._callers) == MOST_KEPT and fresh in home.identity._callers
+        assert len(home.identity._callers) == MOST_CACHED and fresh in home.identity._callers
         assert token not in home.identity._callers, "the oldest went"
 
     at_home(story)

@@ -38,7 +38,7 @@ def test_a_user_is_found_by_id_and_by_names(anywhere: Callable[..., None]) -> No
         user_id, place = await home.user_id("demo"), await home.identity.project_named("demo")
         for user in (Which(id=user_id), DEMO, Which(name="demo", domain_name="Default")):
             for where in (Which(id=place), DEMO, Which(name="demo", domain_name="Default")):
-                issued = await home.identity.authenticate(Login(user, "of demo", scope=PROJECT, place=where))
+                issued = await home.identity.authenticate(Login(user, "of demo", scope=PROJECT, target=where))
                 assert (issued.claims.user_id, issued.claims.scope) == (user_id, Scope(PROJECT, place))
                 assert issued.claims.methods == ("password",)
 
@@ -55,7 +55,7 @@ def test_each_scope() -> None:
             (UNSCOPED, Which(), UNSCOPED),
             (None, Which(), UNSCOPED),
         ):
-            issued = await home.identity.authenticate(Login(admin, "of admin", scope=scope, place=place))
+            issued = await home.identity.authenticate(Login(admin, "of admin", scope=scope, target=place))
             assert issued.claims.scope.kind == kind
             assert bool(issued.standing.roles) == (kind != UNSCOPED)
 
@@ -79,15 +79,15 @@ def test_everything_that_is_wrong_gets_the_same_answer() -> None:
             Login(Which(name="demo", domain_name="nowhere"), "of demo"),
             Login(Which(name="off", domain_id="default"), "of off"),
             Login(Which(name="mute", domain_id="default"), ""),
-            Login(DEMO, "of demo", scope=PROJECT, place=Which(id="nowhere")),
-            Login(DEMO, "of demo", scope=PROJECT, place=Which(id=closed)),
-            Login(DEMO, "of demo", scope=PROJECT, place=Which(name="nowhere", domain_id="default")),
-            Login(DEMO, "of demo", scope=PROJECT, place=Which(name="demo", domain_id=other)),
-            Login(DEMO, "of demo", scope=PROJECT, place=Which(name="admin", domain_id="default")),
-            Login(DEMO, "of demo", scope=PROJECT, place=Which(id="default")),
-            Login(DEMO, "of demo", scope=DOMAIN, place=Which(id="default")),
-            Login(DEMO, "of demo", scope=DOMAIN, place=Which(name="nowhere")),
-            Login(DEMO, "of demo", scope=DOMAIN, place=Which(id=await home.identity.project_named("demo"))),
+            Login(DEMO, "of demo", scope=PROJECT, target=Which(id="nowhere")),
+            Login(DEMO, "of demo", scope=PROJECT, target=Which(id=closed)),
+            Login(DEMO, "of demo", scope=PROJECT, target=Which(name="nowhere", domain_id="default")),
+            Login(DEMO, "of demo", scope=PROJECT, target=Which(name="demo", domain_id=other)),
+            Login(DEMO, "of demo", scope=PROJECT, target=Which(name="admin", domain_id="default")),
+            Login(DEMO, "of demo", scope=PROJECT, target=Which(id="default")),
+            Login(DEMO, "of demo", scope=DOMAIN, target=Which(id="default")),
+            Login(DEMO, "of demo", scope=DOMAIN, target=Which(name="nowhere")),
+            Login(DEMO, "of demo", scope=DOMAIN, target=Which(id=await home.identity.project_named("demo"))),
             Login(DEMO, "of demo", scope=SYSTEM),
         ]
         answers = {await refusal(home, login) for login in wrong}
@@ -219,7 +219,7 @@ def test_a_token_gets_another_scope_but_no_more_time() -> None:
         first = await home.log_in("admin", scope=UNSCOPED)
         home.clock.time += 1000
         second = await home.identity.authenticate(
-            Login(token=first.token, scope=PROJECT, place=Which(name="demo", domain_id="default"))
+            Login(token=first.token, scope=PROJECT, target=Which(name="demo", domain_id="default"))
         )
         assert second.claims.expires_at == first.claims.expires_at
         assert second.claims.issued_at == home.clock.now()

@@ -96,9 +96,9 @@ def test_an_upload_changes_its_own_image_only(tmp_path: Path, takes_over: bool) 
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ({"told_size": 5}, "image_size_differs"),
-        ({"told_size": 3}, "image_size_differs"),
-        ({"told_size": 9}, "image_too_large"),
+        ({"declared_size": 5}, "image_size_differs"),
+        ({"declared_size": 3}, "image_size_differs"),
+        ({"declared_size": 9}, "image_too_large"),
         ({"content": b"ninebytes"}, "image_too_large"),
     ],
 )
@@ -112,7 +112,7 @@ def test_what_does_not_come_as_told_is_given_back(tmp_path: Path, given: dict[st
             image, files = await lived.create(), lived.files()
             chunks = pieces(given.get("content", b"four"))
             with pytest.raises(Refused) as why:
-                await lived.images._uploads.receive(image, chunks, given.get("told_size"))
+                await lived.images._uploads.receive(image, chunks, given.get("declared_size"))
             assert why.value.code == code
             assert (await lived.find(image)).status == QUEUED and lived.files() == files
             assert await lived.store.read(beside.changed) == []

@@ -11,7 +11,7 @@ from typing import Any
 from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
 from kilonova.domain.network import WantedPort
-from kilonova.records.kinds import Thing
+from kilonova.records.kinds import Record
 from kilonova.services.network.service import Networks
 from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.store.postgres import PostgresStore
@@ -59,14 +59,14 @@ class Bench:
         """Another process on the same database."""
         return Networks(self.store, WallClock(), Uuids(), **options)
 
-    async def one(self, noun: str, project: str = PROJECT, viewer: str | None = None, **wish: Any) -> Thing:
+    async def one(self, noun: str, project: str = PROJECT, viewer: str | None = None, **wish: Any) -> Record:
         return (await self.net.nouns[noun].create(viewer, [{"project_id": project, **wish}]))[0]
 
-    async def network(self, cidr: str = "10.0.0.0/24", project: str = PROJECT, **wish: Any) -> tuple[Thing, Thing]:
+    async def network(self, cidr: str = "10.0.0.0/24", project: str = PROJECT, **wish: Any) -> tuple[Record, Record]:
         network = await self.one("network", project, **wish)
         return network, await self.one("subnet", project, network_id=network["id"], cidr=cidr)
 
-    async def port(self, network: Thing, project: str = PROJECT, **wish: Any) -> Thing:
+    async def port(self, network: Record, project: str = PROJECT, **wish: Any) -> Record:
         return await self.one("port", project, network_id=network["id"], **wish)
 
     async def allocate(self, fence: tuple[str, int, int], *wanted: WantedPort, **options: Any) -> Any:
@@ -94,7 +94,7 @@ async def refusal(asked: Awaitable[Any]) -> str:
     raise AssertionError(f"it was not refused: {told}")
 
 
-def addresses(port: Thing) -> list[str]:
+def addresses(port: Record) -> list[str]:
     return [fixed["ip_address"] for fixed in port["fixed_ips"]]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.schema.tables.network import changed_ports
-from kilonova.services.network.changed import marked_among, unmark
+from kilonova.services.network.outdated_servers import marked_among, unmark
 from kilonova.world import Tx
 from tests.unit.services.network.bench import Bench, Kind
 

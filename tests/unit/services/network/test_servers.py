@@ -30,12 +30,12 @@ def test_a_server_gets_its_ports_with_addresses_and_groups(both: Kind) -> None:
         given = await bench.port(network, name="mine")
         wanted = [WantedPort(network_id=network["id"], tag="eth"), WantedPort(port_id=given["id"])]
         first, second = await bench.allocate((SERVER, 1, 4), *wanted, hostname="web", availability_zone="az1")
-        assert (first.network_name, first.made_here, first.tag, first.host) == ("blue", True, "eth", "host1")
+        assert (first.network_name, first.created_here, first.tag, first.host) == ("blue", True, "eth", "host1")
         assert [(each.address, each.version, each.subnet_id, each.kind) for each in first.addresses] == [
             ("10.0.0.3", 4, subnet["id"], "fixed")
         ]
         assert first.security_groups == ["default"] and first.mac.startswith("fa:16:3e:")
-        assert (second.port_id, second.made_here, second.addresses[0].address) == (given["id"], False, "10.0.0.2")
+        assert (second.port_id, second.created_here, second.addresses[0].address) == (given["id"], False, "10.0.0.2")
         shown = await bench.net.ports.show(None, first.port_id)
         told = {name: shown[name] for name in ("device_id", "device_owner", "status", "name", "dns_name", "project_id")}
         assert told == {

@@ -61,7 +61,12 @@ def test_a_server_gets_a_volume_and_gives_it_back(control: Control, tmp_path: Pa
             await servers.complete((SERVER, 1, 5), attachment_id=attachment)
             assert await status(here, volume.id) == "in-use"
             (told,) = (await servers.attached([SERVER, OTHER]))[SERVER]
-            assert (told.volume_id, told.status, told.host, told.made_here) == (volume.id, "attached", "host1", False)
+            assert (told.volume_id, told.status, told.host, told.created_here) == (
+                volume.id,
+                "attached",
+                "host1",
+                False,
+            )
             assert await refusal(here.volumes.attachments.delete(ALICE, attachment)) == "attachment_of_compute"
             assert await refusal(here.volumes.volumes.delete(ADMIN, volume.id, force=True)) == "invalid_volume"
             await servers.release((SERVER, 2, 1), attachment_id=attachment)
@@ -378,7 +383,7 @@ def test_a_volume_made_for_a_server_goes_with_it(control: Control, tmp_path: Pat
             attachment = await reserved(here, made, turn=3)
             await servers.connect((SERVER, 3, 4), attachment_id=attachment, host="host1")
             await servers.complete((SERVER, 3, 5), attachment_id=attachment)
-            assert (await servers.attached([SERVER]))[SERVER][0].made_here
+            assert (await servers.attached([SERVER]))[SERVER][0].created_here
             await servers.release_all((SERVER, 4, 1))
             await here.gone(made)
             await servers.release_all((SERVER, 4, 1), delete=[made])

@@ -131,7 +131,7 @@ def test_what_is_being_opened_is_not_taken_for_left_behind(control: Control, fol
 
             def meanwhile(name: str, export: Any) -> None:
                 asyncio.run_coroutine_threadsafe(here.exports.close(other.id), loop).result(10)
-                assert here.nbd.place(name).is_dir()
+                assert here.nbd.directory(name).is_dir()
                 write(name, export)
 
             here.exports._stored.write = meanwhile  # type: ignore[method-assign]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 TRUE_VALUES = frozenset({True, "1", "t", "true", "on", "y", "yes"})
-FALSE_WORDS = frozenset({"0", "f", "false", "off", "n", "no"})
+FALSE_TEXTS = frozenset({"0", "f", "false", "off", "n", "no"})
 
 
 def is_true(value: Any) -> bool:
@@ -15,4 +15,4 @@ def is_true(value: Any) -> bool:
 
 def flag_of(text: str) -> bool | None:
     """Return what the text means; None if it is neither yes nor no."""
-    return True if is_true(text) else False if text.lower() in FALSE_WORDS else None
+    return True if is_true(text) else False if text.lower() in FALSE_TEXTS else None

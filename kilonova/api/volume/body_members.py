@@ -31,16 +31,16 @@ def described(request: JsonObject) -> Description:
     return description
 
 
-def without(key: str, thing_id: str) -> Callable[[dict[str, str]], dict[str, str]]:
+def without(key: str, record_id: str) -> Callable[[dict[str, str]], dict[str, str]]:
     """Metadata as it shall be when the key is gone; it must be there."""
 
     def edit(old: dict[str, str]) -> dict[str, str]:
         if key not in old:
-            raise no_such_key(thing_id, key)
+            raise no_such_key(record_id, key)
         return {name: value for name, value in old.items() if name != key}
 
     return edit
 
 
-def no_such_key(thing_id: str, key: str) -> Refused:
-    return Refused("metadata_not_found", f"{thing_id} has no metadata with key {key[:255]}.")
+def no_such_key(record_id: str, key: str) -> Refused:
+    return Refused("metadata_not_found", f"{record_id} has no metadata with key {key[:255]}.")
