@@ -178,22 +178,22 @@ def test_histories_have_blackouts_of_every_database():
         (cells, name) for cells in (1, 2) for name in ("control", "placement", *(f"cell{n + 1}" for n in range(cells)))
     }
     assert all(act.seconds > 60.0 for _, act in struck), "longer than service_down_time"
-    assert {act.word.split(" ")[0] for _, act in struck} == {REFUSES, HANGS}
-    assert any(act.word.endswith(" ") for _, act in struck) and any("host" in act.word for _, act in struck)
+    assert {act.option.split(" ")[0] for _, act in struck} == {REFUSES, HANGS}
+    assert any(act.option.endswith(" ") for _, act in struck) and any("host" in act.option for _, act in struck)
 
 
 def test_histories_declare_hosts_gone_in_every_way():
     drawn = [act for number in range(300) for act in draw(str(number), 60).acts if act.do == "gone"]
-    assert {act.word for act in drawn} == {f"{death} {back}" for death in acts.DEATHS for back in acts.RETURNS}
+    assert {act.option for act in drawn} == {f"{death} {back}" for death in acts.DEATHS for back in acts.RETURNS}
     assert {act.seconds for act in drawn} == set(acts.MOVED_BEFORE)
     assert {act.number for act in drawn} == {0, 1, 2}, "no destination, a named one, one by force"
 
 
 def test_histories_evacuate_and_rebuild_in_every_way():
     drawn = [act for number in range(200) for act in draw(str(number), 60).acts]
-    evacuations = {(bool(act.who), act.word) for act in drawn if act.do == "evacuate"}
+    evacuations = {(bool(act.who), act.option) for act in drawn if act.do == "evacuate"}
     assert evacuations == {(named, word) for named in (False, True) for word in acts.EVACUATIONS}
-    assert {act.word for act in drawn if act.do == "rebuild"} == set(acts.REBUILDS)
+    assert {act.option for act in drawn if act.do == "rebuild"} == set(acts.REBUILDS)
 
 
 LEAST_GONE = 40 if os.environ.get("KILONOVA_FULL") else 8

@@ -41,8 +41,8 @@ def test_watched_histories_contain_every_kind():
     drawn = [draw(str(number), 60, watched=True) for number in range(100)]
     struck = [act for one in drawn for act in one.acts]
     assert {act.do for act in struck} == {*acts.KINDS, *acts.NEMESES}
-    assert {act.word for act in struck if act.do == "fence"} == {*acts.FENCES}
-    assert {act.word for act in struck if act.do in ("silence", "flap", "rack")} == {*acts.SILENT_BY}
+    assert {act.option for act in struck if act.do == "fence"} == {*acts.FENCES}
+    assert {act.option for act in struck if act.do in ("silence", "flap", "rack")} == {*acts.SILENT_BY}
     assert all(one.watch is not None and one.hosts > one.watch.storm_hosts for one in drawn)
 
 
