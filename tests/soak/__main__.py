@@ -44,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS_OF_MISTAKES = [
     f"kilonova/{room}/" for room in ("audit", "compute", "conductor", "engine", "placement", "services")
 ]
+CONVERSATIONS = "tests/soak/conversations.py"
 FUZZ_SHARE = 0.25  # of the time that the mutations leave
 JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
 
@@ -160,7 +161,7 @@ def _not_noticed_in_forks(record: Sequence[str]) -> set[str]:
 
 def conditions(places: Sequence[str], suites: Sequence[str], *more: str) -> bool:
     """Lose each condition of these files (kilonova/hosts, kilonova/engine/take.py, …) once."""
-    folders = [f"tests/{suite}" for suite in suites or FOLDERS]
+    folders = [f"tests/{suite}" for suite in suites] or [*(f"tests/{suite}" for suite in FOLDERS), CONVERSATIONS]
     lose = [*(argument for place in places for argument in ("--lose", place)), *more]
     # -s: survivors are printed as they are found
     return subprocess.run([*PYTEST, "-s", "-p", "tests.soak.losing", *lose, *folders], cwd=ROOT).returncode == 0

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.soak.conditions import ROOT, CannotBeLost, Condition, Statements, functions, of_functions, relative
+from tests.soak.conditions import ROOT, CannotBeLost, Condition, Lines, Statements, functions, of_functions, relative
 from tests.soak.mistakes import of_file
 from tests.soak.patched import of_patch
 from tests.soak.patches import load_all
@@ -145,7 +145,10 @@ class Losing:
                 print(f"{number} of {len(tried)} tried", flush=True)
             if verdict in (SURVIVES, UNUSED):
                 used = len(self._users(condition))
-                print(f"{'SURVIVES' if used else 'UNUSED  '}  {condition}  ({used} tests use it)", flush=True)
+                line = condition.used_by.first if isinstance(condition.used_by, Lines) else "-"
+                print(
+                    f"{'SURVIVES' if used else 'UNUSED  '}  {condition}  (line {line}, {used} tests use it)", flush=True
+                )
         print(
             f"\n{len(tried)} conditions: {count[NOTICED]} noticed, {count[SURVIVES]} survive, {count[UNUSED]} in code "
             f"that no test uses, {count[IMPOSSIBLE]} cannot be lost"

@@ -86,9 +86,10 @@ class _Errors(logging.Handler):
 
 
 class Embedded:
-    def __init__(self, path: Path, *options: str) -> None:
+    def __init__(self, path: Path, *options: str, url: str = URL) -> None:
         self.path = path
         self._options = options
+        self._url = url
         self._errors = _Errors()
         self._started: Future[Service] = Future()
         self._loop = asyncio.new_event_loop()
@@ -117,6 +118,10 @@ class Embedded:
     def admin_password(self) -> str:
         return read_secret(self.path / "admin.password")
 
+    @property
+    def demo_password(self) -> str:
+        return read_secret(self.path / "demo.password")
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._ending = asyncio.Event()
@@ -131,7 +136,7 @@ class Embedded:
 
     async def _serve(self) -> None:
         with DataDirectory(self.path) as data:
-            async with embedded(data, load(None, None, [OFTEN, *self._options]), URL) as service:
+            async with embedded(data, load(None, None, [OFTEN, *self._options]), self._url) as service:
                 self._started.set_result(service)
                 await self._ending.wait()
 
