@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from kilonova.domain.host import HostState
 from kilonova.domain.json import JsonObject
 
 FIRST, MIDDLE, LAST = range(3)
@@ -43,8 +44,12 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a host, and the reason why it counts as dead, if it does."""
 
-    proven_by: str  # one of domain.host.PROOFS; "": it lives
+    proven_by: str  # one of domain.host.PROOFS; "": it lives, or nothing proves yet that it does not
     sentence: str
+
+    @classmethod
+    def of(cls, state: HostState) -> Proof:
+        return cls(proven_by=state.proven_by, sentence=state.sentence)
 
 
 class HostPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import msgspec
 from kilonova.domain.json import Json, JsonObject
 from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import Flavor, flavor_from
+from kilonova.domain.whole_hosts import Proof
 from kilonova.engine.facts import OperationFacts
 from kilonova.engine.model import StepTargets, Target
 
@@ -263,6 +264,7 @@ class HostsFacts(OperationFacts, kw_only=True):
     """Evacuate, drain and return hosts."""
 
     drained_before: list[str] = []  # hosts that were closed by an earlier drain
+    proofs: dict[str, Proof] = {}  # of dead hosts, as they were accepted (law 3)
     refused: dict[str, str] = {}
     account: JsonObject | None = None
 

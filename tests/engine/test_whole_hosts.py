@@ -183,6 +183,23 @@ def test_one_of_the_release_before_goes_on(cloud, step):
     assert cloud.server(server)["host"] == "host2"
 
 
+def test_the_proof_is_the_one_that_was_accepted(cloud):
+    """Whoever plans may have started a moment ago, and not have listened for long enough."""
+    cloud = cloud(hosts=2)
+    server, _ = cloud.make("a", host="host1")
+    cloud.hardware.switch_power("host1", False)
+    cloud.loop.run_for(100.0)
+    cloud.kill("conductor1")
+    operation = evacuate(cloud, "host1")["cell1"]
+    cloud.loop.run_for(100.0)
+    cloud.start("conductor1")
+    cloud.loop.run_for(300.0)
+    found = account(cloud, operation)
+    assert (cloud.operation(operation)["state"], found["moved"]) == ("done", 1)
+    assert cloud.server(server)["host"] == "host2"
+    assert found["proof"]["host1"]["proven_by"] == "silence"
+
+
 @pytest.mark.parametrize(
     ("flavor", "owner", "rank"),
     [

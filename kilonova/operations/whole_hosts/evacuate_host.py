@@ -9,16 +9,30 @@ Cancelled, or after its deadline, it begins no more children; those that were be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from kilonova.domain.params import HostsParams
+from kilonova.domain.whole_hosts import Proof
 from kilonova.engine.model import CONTROL, FOREVER, Operation, Retired, Step
 from kilonova.operations.facts import HostsFacts
 from kilonova.operations.whole_hosts.plan import ground_of, plan_evacuation
 from kilonova.operations.whole_hosts.steps import MOVE_SERVERS, PLAN, HostsContext, note_plan
+from kilonova.store.hosts import judge_all
+from kilonova.world import Tx
 
 
 async def plan_moves(ctx: HostsContext) -> None:
     plan = await plan_evacuation(ground_of(ctx), ctx.params.names, ctx.params.accept_unfenced)
-    note_plan(ctx, plan)
+    # What was accepted as a proof stands: a conductor that has just started has not listened for long enough itself.
+    note_plan(ctx, msgspec.structs.replace(plan, hosts={**plan.hosts, **ctx.facts.proofs}))
+
+
+async def note_proofs(tx: Tx, facts: HostsFacts, names: Sequence[str], down_after: float) -> None:
+    """Note what proves that the hosts are dead, in the transaction that accepts the operation."""
+    states = await judge_all(tx, down_after)
+    facts.proofs = {name: Proof.of(states[name]) for name in names}
 
 
 async def nothing(ctx: HostsContext) -> None:

@@ -123,7 +123,7 @@ def whole_plan(
     each, rate = options.move_seconds, options.move_mb_per_second * 1e6
     return HostPlan(
         operation=operation,
-        hosts={name: _proof(report.states[name]) for name in names},
+        hosts={name: Proof.of(report.states[name]) for name in names},
         moves=[*moves],
         misfits=seated.misfits(report),
         refused=report.refused,
@@ -295,10 +295,6 @@ def _misfit(seat: ServerPlacement, server: Server) -> Misfit:
     others = [one for one in decision.verdicts if one.host not in seat.request.excluded]  # it leaves those in any case
     nearest = next((f"; nearest: {one.host}: {one.sentence}" for one in others), "")
     return Misfit(name=server.name, source=server.host_name, why=why + nearest, changes=[*decision.changes])
-
-
-def _proof(state: HostState) -> Proof:
-    return Proof(proven_by=state.proven_by, sentence=state.sentence)
 
 
 class _Result(msgspec.Struct):

@@ -18,6 +18,7 @@ from kilonova.engine.submit import fresh
 from kilonova.hosts.states import find_host
 from kilonova.operations.steps.former_host import require_proof
 from kilonova.operations.whole_hosts.drain_host import DrainHost, note_drained
+from kilonova.operations.whole_hosts.evacuate_host import EvacuateHost, note_proofs
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
@@ -108,6 +109,8 @@ async def _ask(
         await CHECKS[kind](engine, tx, names, params)
         if kind == "drain_host":
             await note_drained(tx, op.facts(DrainHost()), names)
+        if kind == "evacuate_host":
+            await note_proofs(tx, op.facts(EvacuateHost()), names, engine.settings.default.service_down_time)
 
     return await accept_for_hosts(engine, journal, ask, names, prepare)
 
