@@ -111,7 +111,7 @@ class Losing:
         return self._attempt_all(sorted(tried, key=str))
 
     def _mistakes(self, number: int, seed: str) -> list[Condition]:
-        """Of each kind equally many, as long as there are some; of number 0, all."""
+        """Of each kind equally many, as long as there are some; of number 0, all, file by file."""
         option, by_kind = self.config.option, defaultdict[str, list[Condition]](list)
         for condition in self._conditions():
             if _is_chosen(condition.where, option.lose) and not _is_equivalent(condition):
@@ -121,11 +121,13 @@ class Losing:
                 for kind, mistake in of_file(path):
                     if _is_chosen(mistake.where, option.lose) and not _is_equivalent(mistake):
                         by_kind[kind].append(mistake)
+        if not number:
+            return sorted(itertools.chain(*by_kind.values()), key=_position)
         chance = random.Random(seed)
         for mistakes in by_kind.values():
             chance.shuffle(mistakes)
         turns = itertools.zip_longest(*by_kind.values())
-        return [one for turn in turns for one in turn if one is not None][: number or None]
+        return [one for turn in turns for one in turn if one is not None][:number]
 
     def _attempt_patches(self, left: Path) -> int:
         """Write the names of those that no test notices here, or that only a new process can show."""
@@ -183,7 +185,7 @@ class Losing:
         signal.signal(signal.SIGXCPU, lambda *_: os._exit(NOTICED))  # it does not end any more
         signal.signal(signal.SIGALRM, lambda *_: os._exit(NOTICED))
         resource.setrlimit(resource.RLIMIT_CPU, (int(2 * limit) + 10, resource.RLIM_INFINITY))
-        signal.alarm(int(8 * limit))
+        signal.alarm(int(20 * limit) + 30)  # it shares the cores
         try:
             condition.lose()
         except CannotBeLost as why:
@@ -203,6 +205,11 @@ class Losing:
 @cache
 def _equivalent() -> frozenset[str]:
     return frozenset(line.partition("  #")[0].strip() for line in EQUIVALENT.read_text().splitlines())
+
+
+def _position(condition: Condition) -> tuple[str, int]:
+    used_by = condition.used_by
+    return condition.where.partition(":")[0], used_by.first if isinstance(used_by, Lines) else 0
 
 
 def _is_equivalent(condition: Condition) -> bool:
