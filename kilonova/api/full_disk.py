@@ -24,8 +24,8 @@ LOGIN = "/auth/tokens"  # writes nothing
 # Actions that delete, or without which nothing can be deleted.
 FREEING = frozenset(
     (
-        *("forceDelete", "removeFloatingIp", "os-force_delete", "os-force_detach", "os-detach", "os-begin_detaching"),
-        *("os-roll_detaching", "os-unreserve", "os-terminate_connection", "os-reset_status"),
+        *("forceDelete", "confirmResize", "os-force_delete", "os-force_detach", "os-detach"),
+        *("os-begin_detaching", "os-roll_detaching", "os-unreserve", "os-terminate_connection", "os-reset_status"),
     )
 )
 FOLDERS = {"/image": (DATABASES, IMAGES), "/volume/v3": (DATABASES, VOLUMES)}

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kilonova.api.app import service_apps
+from kilonova.api.call import Call
 from kilonova.api.extra.routes import ROUTES
+from kilonova.api.full_disk import refuse_writes
 from kilonova.domain.errors import Refused
 from kilonova.roles import serve, simulated_hosts, wiring
 from kilonova.store.reserve import DATABASES, IMAGES, MEBIBYTE, VOLUMES, DiskReserve
 from kilonova.world import World
 from tests.support.creates import NEWEST, create_body
+from tests.support.table import table
 from tests.unit.api.embedded import Api, run
 
 _make_world = wiring.make_world
@@ -110,6 +115,36 @@ def test_own_rest_writes_only_what_helps(monkeypatch: pytest.MonkeyPatch) -> Non
             told = await api.ask("POST", "/operations", wish, **NEWEST)
             assert told.status_code == 507 and "are kept for deletes" in told.text, (wish, told.text)
         assert (await api.ask("POST", "/operations", {"operation": "delete", "server": server})).status_code == 202
+
+    run(story)
+
+
+# Actions that free room, or without which nothing can be deleted.
+OPEN_ACTIONS = {
+    *("forceDelete", "confirmResize", "os-force_delete", "os-force_detach", "os-detach"),
+    *("os-begin_detaching", "os-roll_detaching", "os-unreserve", "os-terminate_connection", "os-reset_status"),
+}
+
+
+def test_actions_that_free_room_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk()
+    for module in (serve, simulated_hosts):
+        monkeypatch.setattr(module, "make_world", lambda *given, **named: _world(disk, given, named))
+
+    async def story(api: Api) -> None:
+        disk.free = 255 * MEBIBYTE
+        api.service.reserve.look()
+        entries = [entry for entry in table(service_apps(api.service)) if entry.route.action]
+        refused = set()
+        for entry in entries:
+            request = SimpleNamespace(method=entry.route.method)
+            call = SimpleNamespace(request=request, route=entry.route, prefix=entry.prefix, service=api.service)
+            try:
+                refuse_writes(cast(Call, call))
+            except Refused as why:
+                assert why.code == "storage_reserve"
+                refused.add(entry.route.action)
+        assert {entry.route.action for entry in entries} - refused == OPEN_ACTIONS
 
     run(story)
 
