@@ -1,4 +1,4 @@
-"""The last part of every disk is left alone, so that deletes still work when it is full: they write, too."""
+"""The last part of an api's disks is left alone, so that deletes still work when they are full: they write, too."""
 
 from __future__ import annotations
 
