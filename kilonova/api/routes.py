@@ -1,4 +1,4 @@
-"""One table of routes per service: method, path, versions, schema, policy rule, handler. OpenAPI comes from it too."""
+"""The route table of a service: method, path, versions, schema, policy rule, handler. OpenAPI is made from it too."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Node:
 
 
 class Router:
-    """Finds by path segments; a literal segment wins over a parameter."""
+    """A tree of routes by path segment; a literal segment wins over a parameter."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes: Sequence[Route] = list(routes)
@@ -70,7 +70,8 @@ class Router:
         node.routes.append(route)
 
     def find(self, raw_path: str) -> tuple[list[Route], dict[str, str]] | None:
-        """All routes of that address, of any method and version; None when there is no such address."""
+        """Return all routes of that path, of any method and version, and its parameters; None if no route has that
+        path."""
         segments = [unquote(segment) for segment in _segments(raw_path)]
         for node, values in _walk(self._root, segments, ()):
             if node.routes:

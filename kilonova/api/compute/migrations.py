@@ -89,7 +89,7 @@ def _filters(call: Call) -> MigrationFilter:
 
 
 def _type_number(flavor: str) -> int:
-    """Nova has a whole number beside a flavor's id; here it is made from the id."""
+    """Return the integer that Nova shows beside a flavor's id; here it is computed from the id."""
     flavor_id = flavor_from(flavor).id
     return int(flavor_id) if flavor_id.isdigit() and len(flavor_id) < 10 else zlib.crc32(flavor_id.encode())
 

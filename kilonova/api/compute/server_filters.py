@@ -166,7 +166,7 @@ def _status(values: list[str]) -> Test:
 
 
 async def requested(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerOrder, ServerPage] | None:
-    """None: nothing can match."""
+    """Return what a list request selects, its order and its page; None if nothing can match."""
     given = _allowed(call)
     wanted = ServerQuery(project_id=_project(call, given, all_tenants_rule))
     wanted.skips_away = call.settings.api.list_records_by_skipping_down_cells
@@ -220,7 +220,7 @@ def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
 
 
 def _possible(call: Call, statuses: list[str]) -> bool:
-    """An unknown status shows nothing, from 2.38 on it is an error."""
+    """Return False if no status is known; from 2.38 on, raise `Refused` instead."""
     vm_states = vm_states_of(statuses)
     if not vm_states and call.at(2, 38):
         raise Refused(400, f"Invalid status value: {statuses[-1][:60]}")

@@ -17,7 +17,7 @@ PING_SECONDS = 20.0  # between two, and for its answer
 
 
 class _Messages(asyncio.Queue[Any]):
-    """Joins messages that nobody has read yet: each small one would cost a hundred times its size."""
+    """A queue that joins unread messages: each small message alone would cost a hundred times its size."""
 
     _queue: Any
 

@@ -121,7 +121,7 @@ class EvacuateHostBody(HostOperationBody, frozen=True, kw_only=True, forbid_unkn
 
 
 class DrainBody(HostOperationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A drain without room moves nothing, unless misfits may stay."""
+    """The body of a drain. If servers do not fit elsewhere, nothing moves, unless misfits may stay."""
 
     operation: Literal["drain_host"]
     on_misfit: Literal["refuse", "skip"] = "refuse"
@@ -177,7 +177,7 @@ def form_of(body: bytes, forms: Mapping[str, type[msgspec.Struct] | None]) -> An
 
 
 async def submit_(call: Call) -> Response:
-    """Ask for an operation."""
+    """Submit an operation."""
     engine = call.engine
     body = await read_body(call.request)
     server: str | None

@@ -1,4 +1,4 @@
-"""Rules on setting and seeing single attributes, and on records inside a network, whose owner counts."""
+"""Policy rules on setting and seeing single attributes, and on records inside a network, which depend on its owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
 
 
 async def guard_new(call: Call, noun: str, request: dict[str, Json]) -> None:
-    """Raises `Refused` (403), or `Refused` when the network it should lie in is not to be seen."""
+    """Check the rules on creating the record. Raise `Refused` (403), or not found if the caller may not see its
+    network."""
     _require_all(call, "create", noun, (name for name in _attributes(noun, request)))
     if noun == "subnet":
         network = await _network(call, as_text(request["network_id"]))

@@ -151,7 +151,7 @@ def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
 
 
 def _filter(call: Call, listed: ListOptions, name: str) -> list[Condition] | None:
-    """None: nobody knows it here, and it is passed over."""
+    """Return the conditions of one filter; None if it is unknown, or not for this caller, and is ignored."""
     like = name.endswith("~") and call.version >= LIKE_KNOWN
     query_filter = listed.filters.get(name.removesuffix("~") if like else name)
     known = (

@@ -18,7 +18,7 @@ from kilonova.services.volume.volume import ZONE
 
 RULE = "volume_extension:services:"
 VOLUME, SCHEDULER = "cinder-volume", "cinder-scheduler"
-CONTROL_HOST = "kilonova"  # whoever accepts a request chooses the backend; no other process does
+CONTROL_HOST = "kilonova"  # the process that accepts a request chooses the backend; there is no scheduler process
 
 
 STORAGE = {

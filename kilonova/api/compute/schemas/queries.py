@@ -18,7 +18,7 @@ def once(schema: Schema | None = None) -> Schema:
 
 
 def none_since(major: int, minor: int) -> Forms:
-    """Takes no parameters at all, and says so from that version on."""
+    """Return the forms of a route without query parameters: ignored before that version, refused from it on."""
     return Forms({(2, 1): query({}, open=True), (major, minor): query({}, open=False)})
 
 
