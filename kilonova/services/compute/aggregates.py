@@ -1,7 +1,7 @@
 """Host aggregates and the zones they make: records in the control database.
 
-A host may be in many aggregates, but all that name a zone must name the same one. Every change raises one number, by
-which the holder of a copy (aggregate_book.py) sees that the copy is old.
+A host may be in many aggregates, but all that name a zone must name the same one. Every change raises one version
+number, which tells the holder of a copy (aggregate_book.py) that the copy is old.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ class ServerOrder:
         return self.arrange(records) if marker is None else self.after(records, marker)
 
     def pruning(self, page: ServerPage) -> Prune:
-        """Leaves what can be on that page, however much is read."""
+        """Return a function that keeps only the records of that page, so that memory is bounded however many are
+        read."""
         return lambda records: self._from(records, page.after)[: page.limit]
 
     def arrange(self, records: list[ServerRecord]) -> list[ServerRecord]:

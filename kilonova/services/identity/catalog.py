@@ -23,7 +23,7 @@ OWN = (  # type, name, path below the public address
 
 
 def _id_of(*parts: str) -> str:
-    """Always the same for the same thing: nothing of our own catalog is stored."""
+    """Return an id made from these names: always the same, because our own catalog is not stored."""
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:32]
 
 

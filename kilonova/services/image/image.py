@@ -20,7 +20,7 @@ DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi
 HASH_ALGORITHM = "sha512"
 
 MOST_PROPERTIES = MOST_TAGS = MOST_MEMBERS = 128  # of one image
-MOST_SHOWN = 80  # characters of a strange id that are told back
+MOST_SHOWN = 80  # characters of an invalid id that an error quotes
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ _MARKS: dict[str, tuple[tuple[int, bytes], ...]] = {
 
 
 def inspect(path: Path, disk_format: str | None, most: int) -> int | None:
-    """Return the size of the disk if the format has it. Raises `Refused` with the reason. It reads less than 1 MB of
+    """Return the size of the disk if the format has it. Raise `Refused` with the reason. It reads less than 1 MB of
     any file; `most`: bytes that a disk may have."""
     with path.open("rb", buffering=0) as file:
         length = file.seek(0, 2)

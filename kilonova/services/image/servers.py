@@ -79,7 +79,7 @@ class ServerImages:
             if image is not None and image.status not in (QUEUED, SAVING):
                 return False
             if image is not None:
-                await remove_image(tx, image_id, None)  # whoever uploads it removes the file
+                await remove_image(tx, image_id, None)  # the process that uploads it removes the file
             return True
 
         return await self._control.write(body)

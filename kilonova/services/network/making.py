@@ -1,4 +1,4 @@
-"""Creating and deleting ports, for all that need one: the API, servers, routers, floating ips.
+"""Create and delete ports, for all callers that need one: the API, servers, routers, floating IPs.
 
 Callers hold the lock of the network's row, and of the project's when security groups are named.
 """

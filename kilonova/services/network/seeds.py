@@ -21,7 +21,8 @@ FIRST = (
 
 
 async def prepare(context: NetworkContext, networks: NetworkRecords, subnets: Subnets, owner: str) -> None:
-    """One transaction, so a crash leaves either all of it or nothing; two processes at once make it once."""
+    """Create the first networks in one transaction: a crash leaves all or nothing, and of two processes only one
+    creates them."""
 
     async def look(tx: Tx) -> bool:
         return await rows.fetch(tx, seeds, name=SEED) is not None

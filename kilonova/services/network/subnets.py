@@ -168,7 +168,7 @@ def _parsed(gateway: str) -> Address | None:
 
 
 def _gateway(net: Net, wanted: str | None) -> str:
-    """ "" is none."""
+    """Return the gateway's address; "" for none."""
     if not wanted:
         return ""
     gateway = address_of(wanted, "gateway_ip")

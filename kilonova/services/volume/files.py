@@ -1,5 +1,5 @@
 """The bytes of volumes and snapshots: one sparse raw file each in one folder, made under another name first, so that a
-file is whole. `NAME` is complete, `NAME.part` is being made. Whatever blocks runs in a thread."""
+file is always complete. `NAME` is complete, `NAME.part` is being made. Blocking calls run in a thread."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Backing(Protocol):
         """Return the names of all files, including unfinished ones."""
 
     def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
-        """All of it, as a raw disk or as a qcow2."""
+        """Yield the complete disk, as raw bytes or as a qcow2."""
 
     async def room(self) -> DiskCapacity: ...
 
