@@ -1,6 +1,6 @@
-"""DHCP for ports: each has its address already, so the answer follows from the request alone. Pure.
+"""DHCP for ports: each already has its address, so the answer follows from the request alone. Pure.
 
-There are no leases to remember: an address that goes from one port to the next is the next one's at once.
+No leases are stored: an address that moves to another port is valid there immediately.
 """
 
 from __future__ import annotations

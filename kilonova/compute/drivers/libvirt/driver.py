@@ -79,7 +79,7 @@ class LibvirtDriver:
         self._watch = DomainWatch(self.connection, self._forget, self._look_after)
 
     async def close(self) -> None:
-        """Guests go on running."""
+        """Close the connection. Guests go on running."""
         if self.volumes is not None:
             await self.volumes.stop()
         await self._watch.stop()
@@ -95,7 +95,7 @@ class LibvirtDriver:
         return await FILES.run(inventory_of, self.host, described, chosen, *offers)
 
     async def qemu_owner(self) -> tuple[int, int] | None:
-        """User and group that QEMU runs as; None: as we do."""
+        """Return the user and group that QEMU runs as; None if they are our own."""
         return await self.connection.call(qemu_owner) if os.geteuid() == 0 else None
 
     async def _chosen(self) -> str:
@@ -138,7 +138,7 @@ class LibvirtDriver:
             self._known.clear()
 
     async def _look_after(self, running: list[str]) -> None:
-        """Now and then: consoles stay short, unused images go."""
+        """Do the upkeep: shorten console files, and remove unused images from time to time."""
         directories = [self._disks.directory(*key) for name in running if (key := copy_of(name)) is not None]
         await FILES.run(console.bound_all, directories)
         if time.monotonic() > self._cleaned + CLEAN_EVERY:
@@ -270,8 +270,11 @@ class LibvirtDriver:
             await self.volumes.release(server, copy, only=attachment)
 
     async def show_size(self, attachment: str, size: int) -> None:
-        """Show the new size of a volume to its guests; one that is off sees it when it starts. They are paused for
-        that moment, so that none of their requests fails. An agent that dies meanwhile gets the order again."""
+        """Show the new size of a volume to its guests. A guest that is off sees it when it starts.
+
+        Running guests are paused for that moment, so that none of their requests fails. An agent that dies meanwhile
+        gets the order again.
+        """
         async with self._showing:  # two at once would let a guest go on while the other renews its relay
             await self._show_size(attachment, size)
 
@@ -293,7 +296,7 @@ class LibvirtDriver:
             await self.connection.call(guests.show_size, name, attachment, size, seconds=START_SECONDS)
 
     async def _go_on(self, names: Sequence[str]) -> None:
-        """A guest that cannot go on does not hold up the others."""
+        """Resume the guests. One that cannot resume does not hold up the others."""
         calls = [self.connection.call(guests.go_on, name) for name in names]
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(outcome, BaseException):

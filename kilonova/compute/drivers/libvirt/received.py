@@ -1,5 +1,5 @@
-"""Checks of disks that another host has sent. That host is trusted with its own guests only: QEMU would open any file
-that a qcow2 names, so it may name none but those that came with it."""
+"""The check of disks that another host has sent. That host is trusted with its own guests only: QEMU would open any
+file that a qcow2 names, so a disk may name only files that were sent with it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The simulated driver: what an agent does to its simulated host, taking time and failing halfway as a real one does.
+"""The simulated driver: it changes a simulated host, taking time and failing halfway as a real driver does.
 
-Every verb has a middle, where half its effect is visible: others run there, the agent may crash, the power may go.
+Every verb has a middle, where half its effect is visible: there other tasks run, the agent may crash, the power may
+fail.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ HANGING_SECONDS = 1e6  # of a fence that does not end
 
 
 class DriverCall:
-    """One verb under way on a host."""
+    """A call of a verb on a host."""
 
     def __init__(self, hardware: Hardware, host: Host, crashes: bool) -> None:
         self._hardware = hardware
@@ -104,7 +105,7 @@ class SimulatedDriver(SimulatedSnapshots):
         )
 
     def _hypervisor(self) -> Hypervisor:
-        """Its one measurement: how many of its processors belong to guests that run."""
+        """Return the hypervisor with its one measurement: the share of its processors that running guests use."""
         busy = sum(guest.spec.vcpus for guest in self._host.guests.values() if guest.power == "on" and guest.spec)
         percent = round(100.0 * busy / self._host.vcpus, 1) if self._host.vcpus else 0.0
         return Hypervisor(KIND, VERSION, SUPPORTED, {"arch": ARCHITECTURE}, {"cpu.percent": percent})
@@ -348,7 +349,7 @@ class SimulatedDriver(SimulatedSnapshots):
             raise Failed("unreachable", error.message, final=True) from error
 
     def _reach(self, target: Host) -> int:
-        """The target's session, if a disk can be sent there now."""
+        """Return the target's session. Raise `Failed` if a disk cannot be sent there now."""
         if target is self._host:
             return target.session
         for host in (self._host, target):

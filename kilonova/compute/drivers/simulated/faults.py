@@ -1,4 +1,4 @@
-"""Failures ordered from outside: which verb of which host goes wrong next, and how."""
+"""The failures ordered from outside: which verb of which host fails next, and how."""
 
 from __future__ import annotations
 
