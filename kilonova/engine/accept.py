@@ -1,6 +1,7 @@
-"""Accepting a request is one transaction: checks, the server's turn and task_state, the operation, its first step.
+"""Accept a request in one transaction: the checks, the server's turn and task_state, the operation, its first step.
 
-Nothing is stored when `check` refuses; the loser of a race gets `Refused` with the state that won (never a 500)."""
+If `check` refuses, nothing is stored. The loser of a race gets `Refused` with the state that won (never a 500).
+"""
 
 from __future__ import annotations
 
@@ -182,8 +183,11 @@ async def _earlier(tx: Tx, ask: Ask, operation_id: str, now: float) -> Accepted 
 
 
 async def claim_key(tx: Tx, ask: Ask, now: float) -> Accepted | None:
-    """Take the request's key, or return the operation of the request that has it. While that one is still being
-    accepted, this one waits here: else it would find the server busy and be refused."""
+    """Insert the request's key, or return the operation that already has it.
+
+    If another request with the same key is still being accepted, the insert waits for it: otherwise this request would
+    find the server busy and be refused.
+    """
     if ask.key is None or await rows.put(tx, idempotency_keys, unless_there=True, **_key_row(ask.key, ask, "", now)):
         return None
     return await known_key(tx, ask)

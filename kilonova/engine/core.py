@@ -70,9 +70,11 @@ class Engine:
         await self.wake(journal, operation_id)
 
     async def write(self, journal: Store, body: Body[T]) -> T:
-        """Run the body until its outcome is known: bodies here find their own earlier commit and say so (law 12). The
-        API gives up after a while, since a client waits for its answer. A conductor goes on, unless the whole cell is
-        away: then it has the other cells."""
+        """Run the body until its outcome is known: bodies here recognise their own earlier commit (law 12).
+
+        The API gives up after some tries, since a client waits for the response. A conductor goes on, unless the whole
+        cell is unreachable: it has other cells to serve.
+        """
         pause, tries = 0.05, 0
         while True:
             try:
@@ -103,7 +105,8 @@ class Engine:
 
 
 def has_servers(journal: Store) -> bool:
-    """Cells hold servers and the API's records; control has only mappings and build requests."""
+    """Return True if the journal's database has servers and the API's records: control has only mappings and build
+    requests."""
     return journal.name != CONTROL_JOURNAL
 
 

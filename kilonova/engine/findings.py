@@ -1,4 +1,4 @@
-"""Remains of an abandoned step: shown, and the server's, until an operator settles them (law 17); and who did."""
+"""The findings that abandoned steps left, with the operator who settled them (law 17)."""
 
 from __future__ import annotations
 

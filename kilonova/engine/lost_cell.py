@@ -1,4 +1,4 @@
-"""Records of a lost cell, made again in the empty database that takes its place: `kilonova db lost` (law 15).
+"""Rebuild the records of a lost cell in the empty database that replaces it: `kilonova db lost` (law 15).
 
 Control knows its servers and hosts, placement their allocations. Hosts report the guests: a guest on the host that has
 the server's claim is adopted (hosts/lost_guests.py); every other guest goes to quarantine.

@@ -38,7 +38,8 @@ class Target(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class StepTargets(Generic[F_contra]):
-    """Finds the targets of a step in the operation's facts when the step is due; a step without a target is skipped."""
+    """A function that reads the targets of a step from the operation's facts when the step is due. Without a target the
+    step is skipped."""
 
     name: str
     targets: Callable[[F_contra], Sequence[Target]]
@@ -50,7 +51,7 @@ ControlWork = Callable[["Context[F_contra, P_contra]"], Awaitable[None]]
 HostWork = Callable[["HostContext"], Awaitable[StepResult | None]]
 Record = Callable[["Context[F_contra, P_contra]", StepResult], None]
 
-# What silence of the step's host may lead to (engine/silence.py)
+# The effect of a silent host on its step (engine/silence.py)
 WAIT = "wait"  # only an answer, a fence or the operator's word ends it
 FAIL = "fail"  # nothing can be left running there: fail, and go elsewhere
 DEBT = "debt"  # the work is cleaning: leave a debt and go on
@@ -65,7 +66,7 @@ FOREVER = 1_000_000  # retries of a step that only ever cleans up
 
 @dataclass(frozen=True)
 class Step(Generic[F_contra, P_contra]):
-    """One line of an operation. `do` on CONTROL gets a Context, on a host a HostContext; `record` writes rows in the
+    """A step of an operation. `do` gets a Context on CONTROL and a HostContext on a host; `record` writes rows in the
     transaction that finishes the step; `undo` must be safe when nothing happened."""
 
     name: str
@@ -135,8 +136,10 @@ class Notification:
 
 
 class Operation(Generic[F, P]):
-    """Base of all operations: class attributes say what it is, three functions and a list of steps what it does. `F`
-    and `P` are the types of its facts and parameters; mypy checks its steps against them."""
+    """The base of all operations: class attributes describe it; three functions and a list of steps do it.
+
+    `F` and `P` are the types of its facts and parameters; mypy checks its steps against them.
+    """
 
     facts_type: type[F]
     params_type: type[P]
@@ -166,7 +169,7 @@ class Operation(Generic[F, P]):
         """Write rows in the accepting transaction beyond the server's own."""
 
     def joins(self, subject: Subject[P]) -> bool:
-        """Return whether the live operation already does what is requested: the caller gets that one (law 10)."""
+        """Return True if the live operation already does what is requested: the caller joins it (law 10)."""
         return False
 
     def outlook(self, subject: Subject[P], facts: F) -> JsonObject:
@@ -189,7 +192,7 @@ class Operation(Generic[F, P]):
 
     @cached_property
     def course(self) -> list[Step[F, P]]:
-        """All steps in order: the way forward, then the ending."""
+        """Return all steps in order, forward and then the ending."""
         return [*self.steps, *self.ending]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Taking steps: a compare-and-set on the operation row, for a conductor's own steps and for hosts that pull theirs."""
+"""Take steps: a compare-and-set on the operation row, for a conductor's own steps and for hosts that pull theirs."""
 
 from __future__ import annotations
 
