@@ -126,8 +126,10 @@ def _open_move(row: Row) -> OpenMove:
 
 
 async def recall(ctx: DeleteContext) -> None:
-    """It may be on its way out of cell0 or into it, by somebody who has not heard of this. From here on the fence stops
-    that; what was begun before is ended, and the server is where its row is."""
+    """Fence other operations on a server that may be on its way out of cell0 or into it.
+
+    From here on they cannot write; what they had begun is ended, and the server is where its row is.
+    """
     server_id = ctx.server_id or ""
 
     async def body(tx: Tx) -> list[str]:

@@ -1,7 +1,7 @@
-"""Evacuate: a server's host is dead, so the server is brought up again elsewhere.
+"""Evacuate: a server's host is dead, so the server is started again elsewhere.
 
-(undo what the dead host was in the middle of; where that brings the server back to a host that is dead as well, that
-one is the source from then on) -> select -> claim the destination (the source's share stays, held for
+(undo what the dead host was in the middle of; if that brings the server back to a host that is dead as well, that host
+is the source from then on) -> select -> claim the destination (the source's share stays, held for
 the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> ports and volumes go to
 the destination: the source's connections to the volumes are invalid -> rebuild_instance there (the disk is
 taken over on shared storage, else made again from the image) -> the source owes its copy

@@ -236,7 +236,7 @@ class VolumeFacts(CopyFacts, kw_only=True):
 
 
 class VolumeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of a server that is made into an image."""
+    """A volume of a server that is made into an image."""
 
     snapshot: str
     attachment: str

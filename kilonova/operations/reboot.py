@@ -1,8 +1,8 @@
 """Reboot: off and on again where it is; a hard one also starts a server that was off or in ERROR.
 
-reboot_instance on its host (from here on only forward) -> ACTIVE. A host that says that the guest does not come up
-again leaves the server in ERROR; one that was declared down says nothing: the server is as it was, and so is its guest
-when the host returns.
+reboot_instance on its host (from here on only forward) -> ACTIVE. If the host reports that the guest does not start
+again, the server is in ERROR. If the host is declared down, the server stays as it was, and so does its guest when the
+host returns.
 """
 
 from __future__ import annotations

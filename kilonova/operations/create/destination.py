@@ -1,5 +1,5 @@
 """The requested destination of a new server: a zone, a forced host (`zone:host:node`), or a host that the scheduler
-checks. The zone of its volumes counts too where servers may not use volumes of another zone."""
+checks. The zone of its volumes counts too, if servers may not use volumes of another zone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The block devices of a create request: both forms as one list, and whether such a list can be.
+"""The block devices of a create request: both request forms become one list, which is checked.
 
-The list that comes out names every disk of the server, the root disk too; what flavors add is only counted.
+The resulting list names every disk of the server, the root disk too; the flavor's disks are only counted.
 """
 
 from __future__ import annotations

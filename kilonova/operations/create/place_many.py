@@ -1,8 +1,8 @@
 """Place many: the servers of one request find their hosts together, all of them or none.
 
-select all -> claim all in one transaction -> one `place` per server goes on from there, each on its own
-There is no room for all of them, or the request is cancelled: everything is released, and each `place` buries its
-server with the reason. A server that is deleted meanwhile is left out; the others do not care.
+select all -> claim all in one transaction -> one `place` per server goes on from there, independently
+If there is no capacity for all, or the request is cancelled, everything is released, and each `place` buries its server
+with the reason. A server that is deleted meanwhile is left out; the others go on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers in cell0: each with the reason, who can try it again, and where it would go now or what is in the way."""
+"""The servers in cell0: each with the reason, who can retry it, and its host now, or why there is none."""
 
 from __future__ import annotations
 

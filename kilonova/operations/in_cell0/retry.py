@@ -23,7 +23,8 @@ ANY_FAILURE: JsonObject = {
 
 
 async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
-    """`ask` has what is wanted otherwise than before. A password that is not named is the one of then."""
+    """Rebuild a server from cell0. `ask` has the changes to the original request; without a password the original one
+    stays."""
     return await submit(engine, await whole_request(engine, ask))
 
 

@@ -1,7 +1,7 @@
 """The way of a server whose build failed from its cell to cell0: the reverse of law 6, journaled in the cell.
 
-The cell owns the server until its row there is gone: a delete that comes meanwhile is accepted there, takes over, and
-takes back what was put into cell0. Readers follow the mapping. Both rows are hidden: nothing else is done to either.
+The cell owns the server until its row there is removed: a delete in between is accepted there, takes over, and removes
+the row in cell0. Readers follow the mapping. Both rows are hidden: no other operation touches them.
 """
 
 from __future__ import annotations

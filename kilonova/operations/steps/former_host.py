@@ -1,8 +1,8 @@
-"""The host that an evacuation leaves, and what proves that it is dead.
+"""The host that an evacuation leaves, and the proof that it is dead.
 
-An evacuation undoes what it takes over from. That may bring the server back to the host that a move had left. If that
-host lives, nothing is left to do. If it is dead as well, the server is evacuated from there, but not by silence alone
-that began after the request (law 3).
+An evacuation undoes the operation that it takes over from. That may bring the server back to the host that a move had
+left. If that host lives, nothing is left to do. If it is dead as well, the server is evacuated from there, but silence
+that began after the request is not enough proof (law 3).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def require_dead(state: HostState, server: str, down: Sequence[str], accepts_unf
 
 
 def _leave_from(ctx: Context[EvacuateFacts, MoveParams], host: str) -> None:
-    """The record of the move was made when the evacuation was accepted, with what the server had then."""
+    """Update the record of the move, which was made when the evacuation was accepted, to this host."""
     server, migration = ctx.row, ctx.facts.migration
     values = {
         "source_host": host,
