@@ -89,8 +89,11 @@ class MessageHandlers:
         await bus.serve(in_cell(prefix, HOST_ALIVE), _answering(Alive, self.on_alive))
 
     async def on_register(self, message: Register) -> Registered:
-        """Register hosts, a few at a time. When a whole fleet starts at once, most would otherwise give up before it is
-        their turn, and the work for them would only delay those that ask again."""
+        """Register hosts, a few at a time.
+
+        When a whole fleet starts at once, most hosts would otherwise give up before their turn, and the work for them
+        would only delay those that ask again.
+        """
         refused = refusal_of_other_cloud(self.engine, message)
         if refused:  # before it is heard: what it saw is another cloud's
             return Registered(epoch=0, refused=refused)

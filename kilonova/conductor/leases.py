@@ -80,8 +80,8 @@ async def forget_others(engine: Engine) -> None:
 
 
 async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
-    """Make steps ready again that this worker has taken and does not do, because it failed between taking and doing (a
-    lost database, say). Those taken within the last lease may just be on their way."""
+    """Make the steps ready again that this worker has taken but does not do, because it failed in between (a lost
+    database, say). Steps taken within the last lease are left: they may just be about to begin."""
 
     async def find(tx: Tx) -> list[tuple[str, int]]:
         mine = await tx.all(_MINE, me=engine.worker, lease=engine.settings.conductor.lease_seconds)

@@ -1,7 +1,7 @@
-"""Guests that were started or have ended without an order, as their host reports with a heartbeat.
+"""Guests that started or ended without an order, as their host reports with a heartbeat.
 
-The report alone changes nothing: where it differs from the records, an operation lets the host look again (law 3). As
-in Nova, a server that is active and off becomes stopped, and a guest that runs against its owner's word is stopped.
+The report alone changes nothing: where it differs from the records, an operation makes the host check again (law 3). As
+in Nova, a server that is active and off becomes stopped, and a guest that its owner stopped is stopped again.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 MOST_BETWEEN_RECLAIMS = 60.0  # seconds
 ALONE_SECONDS = 60.0  # lease of a conductor from which nobody can take over: it only shows that it lives
 GRACE_SECONDS = 0.4  # that steps under way get when a conductor stops; then another one does them
-ALONE_GRACE_SECONDS = 10.0  # when there is no other
+ALONE_GRACE_SECONDS = 10.0  # without another conductor
 
 
 class Conductor:
