@@ -1,7 +1,7 @@
-"""Reshape: inventories move between providers together with what is held of them, in one transaction.
+"""Reshape: move inventories between providers together with their allocations, in one transaction.
 
 First every provider gets its new inventories beside the old ones, then the consumers' allocations move, then the old
-inventories go. What is still held of one of those is a refusal, and nothing has happened.
+inventories are removed. If one of those is still in use, the reshape is refused and nothing has happened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads of a snapshot: the providers that were marked since the last time, each whole, and those that are gone."""
+"""The reads of a snapshot: the providers marked since the last time, each complete, and the removed ones."""
 
 from __future__ import annotations
 
@@ -48,8 +48,11 @@ def _with_commas_postgres(element: Any, compiler: Any, **kw: Any) -> str:
 
 
 def _joined(names: Column[str], links: Table, key: Column[int]) -> ScalarSelect[str]:
-    """All names that hang on a provider, in one text: a row per name would make a first load many times longer. Names,
-    not ids: SQLite gives the id of a deleted trait to the next one."""
+    """Return the expression for all names of a provider in one text: a row per name would make a first load many times
+    longer.
+
+    They are names, not ids: SQLite gives the id of a deleted trait to the next one.
+    """
     return (
         select(_with_commas(names))
         .select_from(links.join(names.table, key == names.table.c.id))

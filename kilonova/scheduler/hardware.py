@@ -1,6 +1,7 @@
 """The hardware of hosts as the scheduler knows it, read again where it changed. It proposes; the host decides.
 
-Hosts that are alike (the same machine, the same claims) are judged once: of ten thousand empty ones that is one."""
+Hosts with the same hardware and the same claims are judged once: ten thousand empty ones are one.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class HardwareBook:
         self._judged: dict[tuple[Judge, HardwareRequest], dict[int, str | None]] = {}
 
     async def sync(self, store: Store) -> None:
-        """Every host of a cell as it is now."""
+        """Read the changed hosts of a cell."""
         known = self._versions.get(store.name, {})
 
         async def body(tx: Tx) -> tuple[dict[str, int], dict[str, str], Sequence[Row]]:

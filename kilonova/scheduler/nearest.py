@@ -28,7 +28,7 @@ def smallest_changes(matrix: Matrix, offers: Offers, largest: str) -> tuple[str,
 
 
 def remedy_for(matrix: Matrix, at: int) -> str | None:
-    """Return what would let this host fit; None: nothing that anybody could do now."""
+    """Return the changes that would let this host fit; None if there are none now."""
     remedies = [stage.remedy(at) for stage in matrix.rejections(at)]
     return None if None in remedies else _joined(dict.fromkeys(str(remedy) for remedy in remedies))
 

@@ -1,4 +1,4 @@
-"""Why a host was taken or not, and what a whole decision came to. Kept with the operation as JSON."""
+"""The verdicts on hosts and the result of a decision. Stored with the operation as JSON."""
 
 from __future__ import annotations
 
