@@ -63,7 +63,7 @@ async def all_hosts(tx: Tx) -> list[Row]:
 
 
 async def raise_epoch(tx: Tx, host: str) -> None:
-    """A decision about this host was made while it did not answer: it must register again before it acts."""
+    """Raise the host's epoch after a decision made while it did not answer: it must register again before it acts."""
     await tx.run(_RAISE_EPOCH, host=host)
 
 

@@ -22,8 +22,11 @@ def repair_modes(directory: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Take every permission of group and others from a file or directory, with a warning. What belongs to another user
-    is only warned of, and only if all users can read it: its group may be how we can."""
+    """Take every permission of group and others from a file or directory, with a warning.
+
+    For a file of another user only warn, and only if all users can read it: its group may be the reason why this
+    process can.
+    """
     try:
         status = path.stat()
         mode = stat.S_IMODE(status.st_mode)

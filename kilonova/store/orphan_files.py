@@ -21,7 +21,7 @@ _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def unfinished(prefixes: str, suffix: str) -> re.Pattern[str]:
-    """Matches the temporary files that this program makes itself: they may be removed at any start."""
+    """Return the pattern of temporary files that this program makes itself: they may be removed at any start."""
     return re.compile(f"({prefixes}){_UUID}{re.escape(suffix)}")
 
 
