@@ -1,4 +1,4 @@
-"""One way to ask for an operation: as a dry run, at once, or followed until it ends."""
+"""Submit an operation: as a dry run, without waiting, or followed until it ends."""
 
 from __future__ import annotations
 

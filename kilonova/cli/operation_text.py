@@ -11,8 +11,8 @@ NAMED = ("failed", "impossible", "refused", "spared", "not_begun", "elsewhere") 
 
 
 def state_of(operation: OperationAnswer) -> str:
-    """The state for people. `undone` in the journal is a failure: of a create, with a server in ERROR to show for it;
-    of anything else, with the server as it was before."""
+    """Return the state for people. `undone` in the journal is a failure: a create leaves a server in ERROR; any other
+    operation leaves the server as it was before."""
     state, error = str(operation["state"]), operation["error"]
     if state != "undone" or (error is not None and error["code"] == CANCELLED):
         return state
@@ -31,7 +31,7 @@ def note_of(operation: OperationAnswer) -> str:
 
 
 def account_lines(operation: OperationAnswer) -> list[str]:
-    """Every server that an operation about whole hosts has not moved, or not as planned, and why."""
+    """Return a line for every server that an operation about whole hosts has not moved as planned, with the reason."""
     account = operation["account"] or {}
     return [
         f"{server}: {kind.replace('_', ' ')}: {why}"

@@ -97,7 +97,7 @@ def print_outcome(sentences: Iterable[str], record: Record, form: Form) -> None:
 
 
 def print_lines(lines: Iterable[str], out: TextIO | None = None) -> None:
-    """Print sentences for people, each on a line of its own whatever names and reasons it has in it."""
+    """Print sentences for people, each on one line, whatever names and reasons it contains."""
     print("\n".join(map(visible, lines)), file=out, flush=out is not None)
 
 

@@ -7,12 +7,12 @@ import msgspec
 from kilonova.domain.guest_contents import PublicKey
 from kilonova.domain.json import Json
 
-# The server's private values, sealed (law 13): an operation that has ended keeps none of them.
+# The server's private values, encrypted (law 13): an operation that has ended keeps none of them.
 SEALED = ("user_data", "personality")
 
 
 class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One JSON document of the server's row. Absent keys have their default, so old rows stay readable."""
+    """A JSON document of the server's row. Absent keys have their default, so old rows stay readable."""
 
     metadata: dict[str, str] = {}
     tags: list[str] = []

@@ -12,7 +12,7 @@ from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """One copy of a guest on a host, numbered by the turn that created it (law 4)."""
+    """A copy of a guest on a host, numbered by the turn that created it (law 4)."""
 
     server: str
     copy: int
@@ -43,13 +43,13 @@ class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     connection: dict[str, Any] = {}  # only where it is connected, and only for that host: a secret is in it
 
     def __repr__(self) -> str:
-        """Without what opens it (law 13)."""
+        """Leave out the connection's secret (law 13)."""
         connected = bool(self.connection)
         return f"GuestVolume(attachment={self.attachment!r}, volume={self.volume!r}, connected={connected})"
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """All a driver needs to make a guest, and may keep; the guest's secrets come beside it (`GuestSecrets`)."""
+    """The definition of a guest, which a driver may keep; the guest's secrets come separately (`GuestSecrets`)."""
 
     server: str
     copy: int

@@ -47,7 +47,7 @@ def requested_hardware(
     image: Mapping[str, str],
     aliases: Sequence[PciAlias] = (),
 ) -> HardwareRequest | None:
-    """None when any host will do that has room. Raises Refused."""
+    """Return the hardware request; None if any host with capacity will do. Raise Refused."""
     sources = TwoSources(extra_specs, image)
     policy = _cpu_policy(sources, vcpus)
     threads = _thread_policy(sources, policy)

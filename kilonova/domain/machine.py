@@ -1,5 +1,5 @@
-"""Orders to a simulated machine from outside, past its agent: as to a power controller, a console server, a disk
-port. Every simulated machine listens on its own subject, in whichever process it runs."""
+"""Orders to a simulated machine from outside, bypassing its agent: to its power controller, console server and disk
+port. Every simulated machine listens on its own subject, in any process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SentDisk(msgspec.Struct, frozen=True):
 
 
 class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that is set is done, in this order."""
+    """The orders to a machine: all that are set are done, in this order."""
 
     power: bool | None = None
     link: bool | None = None

@@ -74,7 +74,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True):
-    """Sent to all conductors by a host whose heartbeat was not answered: the conductor that got it may hang."""
+    """A message to all conductors from a host whose heartbeat was not answered: the conductor that received it may
+    hang."""
 
     host: str
     session: str
@@ -116,7 +117,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One step for one host, with all it needs: an agent never reads a database."""
+    """The order of a step, with everything the host needs: an agent never reads a database."""
 
     journal: str
     operation: str
@@ -173,7 +174,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class ConsoleQuestion(msgspec.Struct, frozen=True, tag="console"):
-    """Asks for a guest's console output; the answer is a text."""
+    """A request for a guest's console output; the response is a text."""
 
     server: str
     copy: int
@@ -194,7 +195,7 @@ class ConsoleOpened(msgspec.Struct, frozen=True):
 
 
 class HoldingsQuestion(msgspec.Struct, frozen=True, tag="holdings"):
-    """Asks for the copies on the host now; the answer is `Holdings`."""
+    """A request for the copies on the host now; the response is `Holdings`."""
 
 
 class Holdings(msgspec.Struct, frozen=True):

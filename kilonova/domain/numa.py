@@ -1,4 +1,4 @@
-"""NUMA: the cells of a host, the cells a guest asks for, and fitting one into the other.
+"""NUMA: the cells of a host, the cells a guest requests, and fitting one into the other.
 
 Pure functions, the same for the scheduler and for the host itself. A guest's cell goes into one host cell, and no host
 cell takes two cells of one guest.
@@ -22,7 +22,7 @@ class Pages(msgspec.Struct, frozen=True):
 
 
 class HostCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One NUMA cell of a host. CPUs that are neither shared nor dedicated are not for guests."""
+    """A NUMA cell of a host. CPUs that are neither shared nor dedicated are not for guests."""
 
     id: int
     shared: tuple[int, ...]  # many guests run on each
@@ -38,7 +38,7 @@ class HostCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestCell(msgspec.Struct, frozen=True):
-    """One NUMA cell that a guest asks for; CPUs by the guest's own numbers."""
+    """A NUMA cell that a guest requests; CPUs by the guest's own numbers."""
 
     shared: tuple[int, ...]
     dedicated: tuple[int, ...]
@@ -74,7 +74,7 @@ class CellClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class FreeCell:
-    """A host cell and what is left of it."""
+    """A host cell and its free resources."""
 
     host: HostCell
     dedicated: frozenset[int]
