@@ -50,7 +50,7 @@ NEMESES = {
     "blackout": 3,
     "clock": 3,
     "gone": 3,
-    "drain": 0,  # in histories of its own: what a seed draws stays as it is
+    "drain": 0,  # in separate histories: the draws of existing seeds stay as they are
     **dict.fromkeys(("silence", "rack", "flap", "partition", "fence", "disarm"), 0),  # the same: see WATCHED
 }
 # In histories with a failure watch.
@@ -73,8 +73,8 @@ REFUSED = (
 BROKEN_FOR = (20.0, 120.0, 400.0)  # seconds; ten tries take about 240
 DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
 LYING = 3  # volumes that lie there, where there are volumes at all
-# What a new server wants of volumes: to boot from one that is made for it, one that is made for its data (with a `!`
-# they go with the server), one of those that lie there, the one that several may have.
+# The volumes of a new server: to boot from one made for it, one made for its data (with a `!` they are deleted with the
+# server), one of the existing ones, the shared one.
 VOLUMES = ((), (), ("boot",), ("boot!",), ("boot!", "made"), ("made!",), ("1",), ("2", "made!"), ("shared",))
 WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … want a disk that often finds no room: they come to cell0, and out of it
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
@@ -93,7 +93,7 @@ DISARMED_FOR = (60.0, 200.0, 500.0)  # seconds
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happens, `after` seconds after the one before."""
+    """An event, `after` seconds after the one before."""
 
     after: float
     do: str
@@ -110,7 +110,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ActTarget(TypedDict, total=False):
-    """At whom an act is aimed, and how; fields of the act."""
+    """The target and the manner of an act; fields of the act."""
 
     who: str
     number: int
@@ -150,7 +150,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     doubled: float = 0.0
     failed: float = 0.0
     unknown: float = 0.0
-    addresses: int = 0  # for the ports that are made; without any there is no network
+    addresses: int = 0  # of the ports; without any there is no network
     cells: int = 1
     volumes: bool = False
     reclaimed_after: float = 0.0
@@ -159,8 +159,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(seed: str, length: int = 40, *, gone: int = NEMESES["gone"], watched: bool = False) -> History:
-    """The history of a seed. `gone`: how often a host is declared gone, as a weight among the NEMESES. `watched`: with
-    a failure watch, on more hosts."""
+    """Draw the history of a seed. `gone`: how often a host is declared gone, as a weight among the NEMESES. `watched`:
+    with a failure watch, on more hosts."""
     source = random.Random(f"{seed}:history")
     hosts, conductors, cells = source.randint(2, 5), source.choice((1, 2, 2)), source.choice((1, 2))
     hosts = max(hosts, 2 * cells)  # a move stays in its cell
@@ -207,7 +207,7 @@ def _watch_shape(source: random.Random) -> WatchShape:
 
 
 def _with_request(source: random.Random, act: Act) -> Act:
-    """What new servers want, and which volume is meant, should it come to that."""
+    """Add the requests of new servers and the volume, if the act needs them."""
     if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush", "refusal"):
         return act
     requested: RequestedServer = {
@@ -260,7 +260,7 @@ def _hosts(roles: list[str]) -> list[str]:
 
 
 def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> ActTarget:
-    """At whom, and how."""
+    """Draw the target and the manner of a disaster."""
     hosts = _hosts(roles)
     if do in WATCHED and not NEMESES[do] and do != "drain":
         return _strike_watched(source, do, hosts)

@@ -1,6 +1,6 @@
-"""Random histories of a whole cloud: operations of every kind, asked once or again, while roles crash or stall at any
-await, messages get lost, late, doubled and reordered, commits fail or stay unknown, clocks disagree, and hosts die and
-return."""
+"""Random histories of a whole cloud: operations of every kind, requested once or repeated, while roles crash or stall
+at any await, messages get lost, late, doubled and reordered, commits fail or stay unknown, clocks disagree, and hosts
+die and return."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAST_SECONDS = 200.0  # after the last act, until a host that fell silent is fen
 
 @dataclass
 class HistoryResult:
-    """How a history ended."""
+    """The result of a history."""
 
     history: History
     violations: list[str]
@@ -156,7 +156,7 @@ def _wait(
 
 
 def digest(records: Records) -> str:
-    """Of all journals: two runs of one history must agree to the last byte."""
+    """Return a digest of all journals: two runs of one history must agree to the last byte."""
     total = hashlib.sha256()
     for database in sorted(records.databases):
         for table, keys in (("operations", ("id",)), ("steps", ("operation_id", "ordinal"))):

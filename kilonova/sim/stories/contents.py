@@ -28,7 +28,7 @@ class StoryContents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tags: dict[str, str] = {}  # by volume or `port`: of the device
 
     def details(self, seal: Seal) -> JsonObject:
-        """As the API keeps them with the server; what is not named stays as it is."""
+        """Return the server's details in the form of the API; absent values stay as they are."""
         details: dict[str, Json] = {
             "hostname": self.hostname,
             "metadata": self.metadata,

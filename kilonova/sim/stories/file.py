@@ -16,7 +16,7 @@ OUTCOMES = "outcomes"
 
 
 class StoryError(Exception):
-    """The file cannot be told as it is; says where."""
+    """An error in a story's file, with its position."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}")
@@ -29,7 +29,7 @@ class Lined(dict[str, Any]):
 
 
 class _Loader(yaml.SafeLoader):
-    """Keeps lines, and leaves `on` and `off` the words they are: stories switch things."""
+    """A YAML loader that keeps line numbers and reads `on` and `off` as words: stories switch things."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -67,7 +67,7 @@ class Story:
         return f"{self.path}:{line}" if line else str(self.path)
 
     def variants(self) -> Iterator[dict[str, object]]:
-        """One choice of values for the matrix's names after the other; a single empty one without a matrix."""
+        """Yield each combination of the matrix's values; a single empty one without a matrix."""
         for values in itertools.product(*self.matrix.values()):
             yield dict(zip(self.matrix, values, strict=True))
 
@@ -113,7 +113,7 @@ def fill_in(part: Any, values: Mapping[str, object]) -> Any:
 
 
 def rewrite_log(path: Path, lines: list[str]) -> None:
-    """Only the `log:` section changes; a story without one gets it before its `then:`."""
+    """Replace the `log:` section; a story without one gets it before its `then:`."""
     text = path.read_text()
     section = "log: |2\n" + "".join(f"  {line}\n" if line else "\n" for line in lines)
     old = re.search(r"^log:.*\n(?:[ \t]+.*\n|\n(?=[ \t]))*", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""One telling of a story: its cloud, its script step by step, and what it does when something happens."""
+"""The run of a story: its cloud, its script step by step, and its reactions to events."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class MachineSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def offer(self) -> Offer:
-        """All of its cards are for guests."""
+        """Return the offer of a host: all of its devices are for guests."""
         compute = ComputeOptions(cpu_dedicated_set=self.cpu_dedicated_set, cpu_shared_set=self.cpu_shared_set)
         return Offer.of(Settings(compute=compute, pci=PciOptions(device_spec=[DeviceSpec()])))
 
 
 @dataclass
 class Cue:
-    """What the story does, once, when an event comes that has these facts."""
+    """A reaction of the story, once, to the first event with these facts."""
 
     entry: Lined
     facts: dict[str, str]
@@ -90,7 +90,7 @@ class StoryPlayer:
         return Scene(self.cloud, self.watch, self.names, self.flavors)
 
     def role(self, name: str) -> str:
-        """`taker` is whoever committed what the last `when` waited for."""
+        """Return the role. `taker` is the process that committed the event of the last `when`."""
         role = self.taker if name == "taker" else name
         if role not in self.cloud.known_roles():
             raise ValueError(f"there is no role {role!r}")
@@ -172,7 +172,7 @@ class StoryPlayer:
         return bool(due)
 
     def _go_on(self, entries: list[Lined]) -> None:
-        """The steps of a `do` one after the other: the next begins when the api has answered the one before."""
+        """Do the steps of a `do` one after the other: the next begins when the API has answered the one before."""
         while entries:
             answers = self.begin(entries.pop(0))
             if answers:
