@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True, order=True):
 
 @dataclass
 class AuditRecords:
-    """All that is compared, from control and the cells that answered."""
+    """The records to compare, from control and the cells that answered."""
 
     servers: dict[str, Row] = field(default_factory=dict)  # not deleted
     copies: dict[tuple[str, int, str], str] = field(default_factory=dict)  # server, copy, host → state

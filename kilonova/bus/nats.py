@@ -1,6 +1,6 @@
 """The bus of a fleet: core NATS, nothing durable. Losing the broker costs time, never truth.
 
-connect -> serve (shared: a queue group) -> call, cast -> broker lost -> reconnect, for ever, and serve as before
+connect -> serve (shared: a queue group) -> call, cast -> broker lost -> reconnect, forever, and serve as before
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Served:
 
 
 class NatsBus:
-    """One connection of one process. Satisfies `world.Bus`."""
+    """The connection of one process to NATS. Satisfies `world.Bus`."""
 
     def __init__(
         self, url: str, name: str, *, prefix: str = "kilonova", user: str | None = None, password: str | None = None
@@ -246,8 +246,11 @@ class NatsBus:
 
 @contextlib.contextmanager
 def _cancellable() -> Iterator[None]:
-    """Raise CancelledError if the task was cancelled within. nats-py uses asyncio's `wait_for`, which in Python 3.11
-    drops a cancellation that arrives together with its result; a loop that calls would then never end."""
+    """Raise CancelledError if the task was cancelled within.
+
+    nats-py uses asyncio's `wait_for`, which in Python 3.11 drops a cancellation that arrives together with its result;
+    a loop of calls would then never end.
+    """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
     try:

@@ -56,7 +56,7 @@ class CommandFence:
 
 
 async def _output(process: asyncio.subprocess.Process) -> str:
-    """The last line that is not empty; all is read, so that the command never waits for its reader."""
+    """Return the last line that is not empty. All output is read, so that the command never waits for its reader."""
     assert process.stdout is not None
     end = b""
     while piece := await process.stdout.read(MOST_OUTPUT):

@@ -1,4 +1,4 @@
-"""The control database: cells, mappings, what is not in a cell yet, quotas, workers, and its journal."""
+"""The control database: cells, mappings, records of servers without a cell, quotas, workers, and its journal."""
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text
 

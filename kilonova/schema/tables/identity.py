@@ -1,6 +1,6 @@
-"""Identity, in the control database: who there is, who may do what where, and what tokens are signed with.
+"""Identity, in the control database: users, roles, assignments, and the keys that sign tokens.
 
-A domain is a project with `is_domain`, as in Keystone: what holds for one (names, tags, being disabled) holds for both.
+A domain is a project with `is_domain`, as in Keystone: rules on one (names, tags, being disabled) hold for both.
 """
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text

@@ -72,7 +72,7 @@ Index("volume_snapshots_newest", snapshots.c.created_at, snapshots.c.id)
 Index("volume_snapshots_volume", snapshots.c.volume_id)
 Index("volume_snapshots_work", snapshots.c.backend, snapshots.c.work)
 
-# Of volumes and snapshots: what their owner says of them, and what came with the image.
+# Metadata of volumes and snapshots: the owner's, and the image's.
 volume_metadata = Table(
     "volume_metadata",
     metadata,
