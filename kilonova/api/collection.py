@@ -167,7 +167,7 @@ class KeyValues(ABC):
     whole, one = "metadata", "meta"
     removed = 204
     mismatch = "Request body and URI mismatch"
-    echoes = False  # what is added is answered with the request, not with all that is there
+    echoes = False  # the response to an addition is the request, not all records
 
     @abstractmethod
     async def read(self, call: Call) -> dict[str, str]:

@@ -20,7 +20,7 @@ from kilonova.settings import HttpOptions
 PIECE = 16384  # bytes of a head that are parsed before its size is looked at again
 OWN_FILES = 128  # descriptors for databases, bus and files; the rest may be connections
 LINGER_SECONDS = 1.0  # a refused client may read why before the connection ends,
-LINGER_BYTES = 262144  # and send so much that nobody reads
+LINGER_BYTES = 262144  # and send so much that is not read
 LATE = 0.2  # seconds; a check later than this means that this process was delayed
 TOO_LONG = {414: "the request's address is longer than {} bytes", 431: "the request's headers are larger than {} bytes"}
 

@@ -17,7 +17,7 @@ Version = tuple[int, int]
 Handler = Callable[["Call"], Awaitable[Response]]
 
 EVER: Version = (0, 0)
-PUBLIC = ""  # the rule of what needs no token
+PUBLIC = ""  # the rule of routes without a token
 ANY_TOKEN = "-"  # the handler itself decides what its caller may see
 
 
@@ -33,7 +33,7 @@ class Route:
     query: Forms | None = None
     action: str = ""  # the one key of the body, when several share the address
     raw: bool = False  # the handler reads the body itself
-    missing: int = 404  # what a version that does not have it is answered
+    missing: int = 404  # the status in a version that does not have the route
 
     def answers(self, version: Version) -> bool:
         return self.since <= version and (self.until is None or version <= self.until)

@@ -30,7 +30,7 @@ LATE[2, 83] = (
 FOR_ALL = {"reservation_id", "name", "display_name", "status", "image", "image_ref", "flavor", "instance_type_id", "ip"}
 FOR_ALL |= {"changes-since"}
 SHOWS_SOFT_DELETED = {"soft_deleted", "status", "vm_state"}
-KNOWN_OF_ALL = {"project_id", "tenant_id", "deleted"}  # also of servers whose cell is away
+KNOWN_OF_ALL = {"project_id", "tenant_id", "deleted"}  # also of servers in unreachable cells
 NOT_FILTERS = {"limit", "marker", "sort_key", "sort_dir", "all_tenants"}
 
 
@@ -128,7 +128,7 @@ TESTS: dict[str, Callable[[list[str]], Test]] = {
     "auto_disk_config": _flag(lambda r: r.details.disk_config == "AUTO"),
     "soft_deleted": _flag(lambda r: r.vm_state == SOFT_DELETED),
 }
-SORT: dict[str, str | Getter] = {  # a column of the row, or what only the record tells
+SORT: dict[str, str | Getter] = {  # a column of the row, or a function of the record
     "access_ip_v4": lambda r: r.details.access_ip_v4,
     "access_ip_v6": lambda r: r.details.access_ip_v6,
     "auto_disk_config": lambda r: r.details.disk_config == "AUTO",

@@ -26,7 +26,7 @@ HOST_STATUS_UNKNOWN = "os_compute_api:servers:show:host_status:unknown-only"
 WOULD_FIT = "kilonova:servers:show:would_fit"
 
 
-# When a field came, and what it shows of a server's details.
+# The version that added a field, and its value in a server's details.
 BY_VERSION: list[tuple[Version, str, Callable[[Details], Any]]] = [
     ((2, 9), "locked", lambda details: details.locked_by is not None),
     ((2, 19), "description", attrgetter("description")),

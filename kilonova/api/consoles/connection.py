@@ -12,7 +12,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 MOST = 256 * 1024  # bytes of one message
 MOST_UNREAD = 512 * 1024  # bytes that a peer has not taken
-RECEIVED = 16384  # bytes in the kernel: more small frames at once would stall everybody else
+RECEIVED = 16384  # bytes in the kernel: more small frames at once would stall all other clients
 PING_SECONDS = 20.0  # between two, and for its answer
 
 

@@ -1,4 +1,4 @@
-"""/ha: what the failure watch sees, does and has done; an administrator's word that stops it or lets it go on."""
+"""/ha: the observations and actions of the failure watch; an administrator disarms or arms it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from kilonova.world import Stores
 
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
-MOST = 2**31 - 1  # what a column takes
+MOST = 2**31 - 1  # the largest value of the column
 Bodies = dict[str, type[msgspec.Struct]]  # by the name of the operation
 ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -159,7 +159,7 @@ FORMS: dict[str, type[msgspec.Struct] | None] = {"create": None, **BOTH_FORMS}  
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An administrator's word is recorded with its reason."""
+    """An administrator's intervention. It is recorded with its reason."""
 
     reason: Reason
 

@@ -16,7 +16,7 @@ class PolicyTarget:
 
     domain_id: str | None = None  # the domain it is, or is in
     project_id: str | None = None
-    user_id: str | None = None  # whose it is
+    user_id: str | None = None  # the owner
     actor_domain_id: str | None = None  # the domain of the user or group that gets a role, or of who joins a group
     role: str | None = None  # the name of that role; None for one that belongs to a domain
 

@@ -121,7 +121,7 @@ def _times(name: str, value: str) -> Iterator[Condition]:
 
 
 def _time(text: str) -> float | None:
-    return moment(text.replace(" ", "+"))  # a plus sign of a query that nobody quoted
+    return moment(text.replace(" ", "+"))  # a plus sign that the client did not quote
 
 
 def _number(name: str, value: str) -> int:

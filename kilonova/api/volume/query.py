@@ -106,7 +106,7 @@ def query_of(call: Call, listed: ListOptions) -> ListQuery:
         if name in NOT_FILTERS:
             continue
         filter_conditions = _filter(call, listed, name)
-        if filter_conditions is None and call.caller.is_admin:  # it may ask by anything; nothing has what is not known
+        if filter_conditions is None and call.caller.is_admin:  # no record has an unknown attribute
             filter_conditions = [Condition("id", EQUAL, "")]
         conditions += filter_conditions or ()
     return page_of(call, listed.orders)._replace(conditions=tuple(conditions))

@@ -19,7 +19,7 @@ class AggregateBook:
     def __init__(self, control: Store, default_zone: str = "nova") -> None:
         self._control = control
         self.default_zone = default_zone
-        self.version = NEVER  # of what is in here
+        self.version = NEVER  # of the aggregates here
         self.aggregates: Sequence[Aggregate] = ()
         self.of_host: dict[str, list[Aggregate]] = {}
         self._zones: dict[str, str] = {}

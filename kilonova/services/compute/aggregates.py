@@ -84,7 +84,7 @@ class Aggregates:
         now = self._clock.now()
 
         async def body(tx: Tx) -> Aggregate:
-            await tx.run(_RAISE_VERSION)  # first: two who change zones at the same time wait for each other here
+            await tx.run(_RAISE_VERSION)  # first: two concurrent changes of zones wait for each other here
             before = await _find(tx, aggregate_id)
             if name is not None and name != before.name:
                 await _refuse_same_name(tx, name)

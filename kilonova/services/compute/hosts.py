@@ -154,7 +154,7 @@ async def read_workers(stores: Stores, lease_seconds: float) -> list[Worker]:
         Worker(
             id=row["id"],
             kind=row["kind"],
-            renewed_at=min(now, row["lease_until"] - lease_seconds),  # who is alone has a longer lease
+            renewed_at=min(now, row["lease_until"] - lease_seconds),  # a single worker has a longer lease
             is_up=row["lease_until"] > now,
         )
         for row in rows

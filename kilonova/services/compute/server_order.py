@@ -20,12 +20,12 @@ from kilonova.store import keyset
 from kilonova.store.server_records import SELECTED, ServerRecord
 from kilonova.store.statements import Sql, by_bytes
 
-OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control knows as well
+OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control has too
 BOUNDS = {
     "changed_since": servers.c.updated_at >= bindparam("changed_since"),
     "changed_before": servers.c.updated_at <= bindparam("changed_before"),
 }
-MOST_SHAPES = 256  # anybody can ask in a new shape; the oldest is forgotten
+MOST_SHAPES = 256  # any caller can ask in a new shape; the oldest is forgotten
 
 
 class SortKey(NamedTuple):

@@ -18,7 +18,7 @@ OWN = (  # type, name, path below the public address
     ("network", "neutron", "/network"),
     ("placement", "placement", "/placement"),
     ("block-storage", "cinder", "/volume/v3"),
-    ("volumev3", "cinderv3", "/volume/v3"),  # what clients of an older age look for
+    ("volumev3", "cinderv3", "/volume/v3"),  # names that old clients look for
 )
 
 

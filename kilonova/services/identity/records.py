@@ -25,7 +25,7 @@ from kilonova.world import Body, Ids, Row, Store, Tx
 T = TypeVar("T")
 FLAGS = frozenset({"enabled", "is_domain"})
 FORMS = {**dict.fromkeys(FLAGS, FLAG), "tags": JSON, "options": JSON}
-LINKS = "links"  # what a client read here and sends back
+LINKS = "links"  # a key of responses that clients send back
 
 _RAISE = Sql(update(identity_state).where(identity_state.c.id == 1).values(version=identity_state.c.version + 1))
 _VERSION = Sql(select(identity_state.c.version).where(identity_state.c.id == 1))

@@ -261,7 +261,7 @@ class Identity:
         self._callers.clear()
 
     async def _drop_old_keys(self, now: float) -> None:
-        """Retired keys past their time count no more; here they also leave the memory and the database."""
+        """Remove expired keys from memory and from the database. They already verify nothing."""
         left = self._snapshot.without_keys_past(now)
         if left is self._snapshot:
             return

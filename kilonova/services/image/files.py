@@ -127,7 +127,7 @@ class Draft:
         self._sha512 = hashlib.sha512()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._busy = threading.Lock()  # who is cancelled goes on to `abandon` while its thread may still be writing
+        self._busy = threading.Lock()  # a cancelled writer goes on to `abandon` while its thread may still be writing
 
     async def add(self, chunk: bytes) -> None:
         self.size += len(chunk)

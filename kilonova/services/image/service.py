@@ -24,7 +24,7 @@ from kilonova.world import Clock, Ids, Store, Tx
 
 class ImageFile(NamedTuple):
     path: Path
-    disk_format: str  # as declared: nobody may believe the content
+    disk_format: str  # as declared: never to be trusted
 
 
 class Images:

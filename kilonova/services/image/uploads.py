@@ -109,7 +109,7 @@ class Uploads:
 
         async def body(tx: Tx) -> None:
             values = {"status": SAVING, "file": name, "updated_at": now}
-            # The format, too: what is inspected at the end is what was declared at the beginning.
+            # The format, too: the inspection at the end uses the one declared at the beginning.
             if not await rows.change(tx, images, values, id=image.id, status=QUEUED, disk_format=image.disk_format):
                 if await rows.fetch(tx, images, id=image.id) is None:
                     raise no_such_image(image.id)

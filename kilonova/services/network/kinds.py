@@ -49,7 +49,7 @@ def _kind(
 
 
 def _tagged(table: Table, name: str) -> Filter:
-    """`tags`: all of the given ones, `tags-any`: one of them, `not-…`: the opposite."""
+    """Return the filters on tags. `tags`: all of the given ones, `tags-any`: one of them, `not-…`: the opposite."""
 
     def condition(param: str) -> ColumnElement[bool]:
         ids = tables.tags.c.record_id

@@ -22,7 +22,7 @@ from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
 MTU = 1500
-TUNNELLED_MTU = 1450  # what VXLAN leaves of it
+TUNNELLED_MTU = 1450  # the rest of it under VXLAN
 LEAST_MTU = {4: 68, 6: 1280}
 ZONE = "nova"
 WITH_PHYSICAL = ("flat", "vlan")
@@ -34,7 +34,7 @@ _SUBNETS = Sql(
     .where(in_list(subnets.c.network_id, "ids"))
     .order_by(subnets.c.created_at, subnets.c.id)
 )
-# The first number behind one that is used, with room for one more.
+# The first number after a used one, with one more number free.
 _NEXT_SEGMENT = Sql(
     select((_USED.c.segmentation_id + 1).label("number"))
     .where(

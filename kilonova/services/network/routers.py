@@ -91,7 +91,7 @@ class Routers(Noun[NetworkContext]):
     async def _way_out(
         self, tx: Tx, viewer: str | None, router: Any, info: Mapping[str, Any] | None, now: float
     ) -> Columns:
-        """The columns of the router that change. An empty wish closes it."""
+        """Return the columns of the router that change. An empty request removes the gateway."""
         if not info:
             await self._close(tx, router)
             return dict(NONE_YET)

@@ -11,7 +11,7 @@ from kilonova.world import Tx
 
 SEED = "first networks"
 FIRST = (
-    # Servers that name no network land here, so it is the only shared one that is not external.
+    # Servers that name no network get this one, so it is the only shared one that is not external.
     ({"name": "shared", "shared": True}, {"name": "shared-subnet", "cidr": "10.10.0.0/16", "enable_dhcp": True}),
     (
         {"name": "public", "router:external": True},

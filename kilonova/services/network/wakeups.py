@@ -53,7 +53,7 @@ class Touched:
 class Wakeups:
     def __init__(self, control: Store, bus: Bus, clock: Clock, prefix_of: Callable[[str], str]) -> None:
         self._control, self._bus, self._clock = control, bus, clock
-        self._prefix_of = prefix_of  # by cell: what the subjects of its hosts begin with
+        self._prefix_of = prefix_of  # by cell: the prefix of its hosts' subjects
         self._touched = Touched()
         self._task: asyncio.Task[None] | None = None
 

@@ -41,7 +41,7 @@ _HELD = (RESERVED, ATTACHING, IN_USE, DETACHING)
 
 
 async def reserve(tx: Tx, volume: Volume, new: Attachment) -> Attachment:
-    """`new` is as it shall be recorded."""
+    """Insert the attachment `new` and set the status of the volume."""
     check_reservable(volume, new.server_id, new.mode, by_compute=new.is_computes)
     await insert(tx, attachments, new)
     await change_volume(tx, volume, {"status": RESERVED, "updated_at": new.created_at})

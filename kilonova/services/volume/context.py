@@ -30,7 +30,7 @@ class VolumeContext:
     quotas: VolumeQuotas
     types: Types
     backends: Backends
-    wake: Callable[[], Awaitable[None]]  # tells the backends that there is work; lost, they find it by looking
+    wake: Callable[[], Awaitable[None]]  # wakes the backends; if it is lost, they find the work by their periodic query
     close: Close  # drops connections of these (backend, volume) that the records do not have any more
 
     async def detach(self, write: Callable[[Body], Awaitable[Closing]], body: Body) -> None:

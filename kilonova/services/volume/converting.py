@@ -18,7 +18,7 @@ from typing import BinaryIO
 from kilonova.domain.errors import Failed
 from kilonova.services.volume.qcow2 import Qcow2
 
-FAILED = 3  # exit code; what it says is on stdout
+FAILED = 3  # exit code; the error is on stdout
 MOST_MEMORY = 1024**3  # bytes of address space
 NICENESS = 10
 MOST_SAID = 4096  # bytes of an answer that are believed

@@ -80,7 +80,7 @@ async def create_volume(
     size = _size(new, source)
     backend = source.backend or await context.backends.choose(tx)
     await context.quotas.check_size(tx, caller.project_id, size)
-    await tx.one(_HOLD_TYPE, id=of_type.id)  # nobody deletes it before this volume is there to be counted
+    await tx.one(_HOLD_TYPE, id=of_type.id)  # it cannot be deleted before this volume counts as its user
     volume = Volume(
         id=volume_id,
         project_id=caller.project_id,

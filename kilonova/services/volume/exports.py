@@ -39,7 +39,7 @@ from kilonova.world import Bus, Store, Tx
 
 logger = logging.getLogger(__name__)
 GROWN_SECONDS = 60.0
-ANNOUNCE_SECONDS = 5.0  # between two tries to tell a host
+ANNOUNCE_SECONDS = 5.0  # between two attempts to notify a host
 REPLACED = (REIMAGE, REVERT, DELETE)  # tasks after which a file is another one, or gone
 
 _OF_BACKEND = Sql(
@@ -256,7 +256,7 @@ class Exports:
             await self._ensure(name, self._known[name])
             if self._known[name].size < volume.size and self._bus is not None:
                 if (before := self._announcing.get(name)) is not None:
-                    before.cancel()  # it has grown once more
+                    before.cancel()  # it has grown again
                 self._announcing[name] = asyncio.create_task(self._announce_size(self._bus, name, volume.size))
 
     async def _announce_size(self, bus: Bus, name: str, size: int) -> None:

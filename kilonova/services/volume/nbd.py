@@ -43,7 +43,7 @@ class Served(NamedTuple):
 
     arguments: tuple[str, ...]
     address: tuple[str, int] | None = None  # None: a socket in its directory
-    owner: tuple[int, int] | None = None  # user and group who may open the socket
+    owner: tuple[int, int] | None = None  # user and group that may open the socket
 
 
 class Nbd:

@@ -101,7 +101,7 @@ class Volume(Stored, frozen=True, kw_only=True):
     zone: str = ZONE
     bootable: bool = False
     multiattach: bool = False
-    readonly: bool | None = None  # None: nobody ever said
+    readonly: bool | None = None  # None: never set
     migration_status: str | None = None
     snapshot_id: str | None = None
     source_id: str | None = None

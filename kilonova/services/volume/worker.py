@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 SUBJECT = "volume.wake"
 LOOK_SECONDS = 5.0
 BEAT_SECONDS = 15.0
-EXPIRE_SECONDS = 3600.0  # between two looks at what was set aside long ago
+EXPIRE_SECONDS = 3600.0  # between two searches for files that were set aside long ago
 FIX_SECONDS = 1.0  # between two tries after an unknown error
 MOST_TRIES = 3  # of a piece that fails by an unknown error
 
@@ -81,7 +81,7 @@ class VolumeWorker:
         self._control, self._clock, self._backends = control, clock, backends
         self._backing, self._volume_tasks, self._exports = backing, volume_tasks, exports
         self._seconds = options.file_task_timeout
-        self._busy: dict[str, _Running] = {}  # by thing
+        self._busy: dict[str, _Running] = {}  # by record
         self._slots, self._quick_slots = FairSlots(options.file_tasks), FairSlots(options.file_tasks)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()

@@ -22,5 +22,5 @@ def none_since(major: int, minor: int) -> Forms:
     return Forms({(2, 1): query({}, open=True), (major, minor): query({}, open=False)})
 
 
-NONE = none_since(2, 102)  # what a route of Compute has unless its table says otherwise
+NONE = none_since(2, 102)  # the default of Compute's routes
 ANY = Forms(query({}, open=True))  # the few that were never closed
