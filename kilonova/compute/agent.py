@@ -41,7 +41,7 @@ from kilonova.world import Driver, HostMemory, World
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
+KEY = "key"  # the key of the host's identity in its memory; servers' turns have their ids
 CLOUD = "cloud"  # which cloud it belongs to
 
 
@@ -248,7 +248,7 @@ class Agent:
         try:
             orders = await self._ask("conductor.beat", beat, Orders)
         except NoAnswer:
-            self._woken = self._woken or pull  # what it was woken for is still there
+            self._woken = self._woken or pull  # the reason of the wake-up still exists
             alive = Alive(host=self.host, session=self.session, cloud=beat.cloud)
             await self.world.bus.cast(HOST_ALIVE, msgspec.json.encode(alive))
             raise

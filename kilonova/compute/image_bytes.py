@@ -103,7 +103,7 @@ class _HangUp(threading.Event):
     def set(self) -> None:
         super().set()
         with contextlib.suppress(OSError):  # the other end was first
-            # Not the method of a TLS socket, which takes away what the thread uses.
+            # Not the method of a TLS socket, which removes state that the thread uses.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 

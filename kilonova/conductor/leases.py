@@ -14,7 +14,7 @@ from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql, database_time, in_list
 from kilonova.world import Store, Tx
 
-# Further ahead than a lease can be: the database's clock was set back, and nobody may live on that (law 16).
+# Longer than a lease can be: the database's clock was set back, which must not extend a lease (law 16).
 _FORGET = Sql(
     delete(workers).where(
         or_(workers.c.lease_until <= bindparam("before"), workers.c.lease_until > bindparam("latest"))

@@ -92,7 +92,7 @@ class Observer:
             flushed = await self.journal.write(body)
             note_upkeep(self.journal)
         except KilonovaError:  # too long a gap counts as not listening: see _follows
-            self.heard = heard | self.heard  # what was heard is recorded later, with its time
+            self.heard = heard | self.heard  # recorded later, with the time when it was heard
             return False
         self.since, self.known, self.flushed = flushed.since, flushed.known, (flushed.now, here)
         self.heard_at = {host: self.heard_at[host] for host in self.known if host in self.heard_at}

@@ -21,12 +21,12 @@ from kilonova.store import rows
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)
-MOST_AT_ONCE = 64  # of one heartbeat; the host tells the rest with the next one
-LATER = ("busy", "host_down")  # refused now; the host tells it again
+MOST_AT_ONCE = 64  # of one heartbeat; the host reports the rest with the next one
+LATER = ("busy", "host_down")  # refused now; the host reports it again
 
 
 class Followed(NamedTuple):
-    noted: list[tuple[str, int]]  # the host need not tell these again
+    noted: list[tuple[str, int]]  # the host need not report these again
     register_again: bool = False  # something runs there that may not
 
 

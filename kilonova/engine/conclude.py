@@ -284,7 +284,7 @@ async def leave_to_host(tx: Tx, op: Op, step: AnyStep, done: Go, now: float) -> 
     there."""
     if (done.way == "do" or step.undo_debt) and op.server_id:
         await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
-    else:  # it may have to start again what it holds
+    else:  # it may have to start its copy again
         await raise_epoch(tx, done.target.host)
 
 
@@ -340,7 +340,7 @@ async def _advance(
     await ctx.apply(tx, now)
     following = Next(op, step, move, ctx.changed_server)
     if reporter is not None and ctx.wrote_rows:
-        following.server = await load_server(tx, journal, op)  # the order has all that was written
+        following.server = await load_server(tx, journal, op)  # the order has all written columns
     worker = _taker(engine, following, reporter)
     if worker and move.target.host:
         try:

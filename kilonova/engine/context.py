@@ -101,7 +101,7 @@ class Context(Generic[F_co, P_co]):
     problem: Problem | None = None
     attempt: int = 1
     accepted_at: float = 0.0  # by the journal's clock
-    rehearsing: bool = False  # a dry run: what is chosen is not going to be claimed
+    rehearsing: bool = False  # a dry run: the choice is not going to be claimed
     begin: Begin | None = None  # start another operation in the given transaction
     ask: AskChild | None = None  # accept a child operation on a server
     wake: Callable[[str, str], Awaitable[None]] | None = None  # (journal, operation): there is work

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 CONTROL_JOURNAL = "control"
 TRIES = 6  # about three seconds
-LONGEST_PAUSE = 0.8  # seconds between two tries: what waits for a database goes on within a second once it answers
+LONGEST_PAUSE = 0.8  # seconds between two tries: an operation goes on within a second once its database answers
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Engine:
     scheduler: Scheduler | None = None
     flush_seconds: float = 1.0  # how often heartbeats are written, or more often if hosts soon count as silent
     waiting: WaitingList = field(default_factory=WaitingList)
-    on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
+    on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # continues with a CONTROL step taken elsewhere
     settings: Settings = field(init=False)  # the world's
     _waking: set[asyncio.Task[None]] = field(default_factory=set)
 

@@ -14,7 +14,7 @@ INHERIT, ENDING = "inherit", "ending"
 TRIES = 10  # counted refusals; then it waits for an operator (law 17)
 TRIED_EVERY = 60.0  # seconds, while it waits
 ABANDONED = "abandoned"
-UNANSWERED = ("deadline", "host_down")  # codes of problems in which nobody has refused
+UNANSWERED = ("deadline", "host_down")  # codes of problems without a refusal
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Intervention:
-    """An operator's word about an operation."""
+    """An operator's decision about an operation."""
 
     verb: str  # resume | abandon
     cause: Cause

@@ -200,7 +200,7 @@ def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
     if _may_have_sealed(params):
         columns["params"] = to_json(without_sealed(json_object(params)))
     if _may_have_sealed(facts):
-        # An heir may still have to put back what was there before, unless it is the server's last operation.
+        # An heir may still have to restore the former state, unless it is the server's last operation.
         keeps = ("before",) if op.superseded_by and not is_last else ()
         document = json_object(facts)
         stripped_facts = {name: one if name in keeps else without_sealed(one) for name, one in document.items()}

@@ -52,7 +52,7 @@ async def remake(stores: OpenStores, replacement: Row) -> Remade:
     recorded = await record_missing(stores, name, servers, replacement["era"] * TURNS, reports_decide=True)
 
     async def admit(tx: Tx) -> None:
-        for server in servers:  # nobody knows any more which of them were soft-deleted
+        for server in servers:  # it is unknown which of them were soft-deleted
             await count_server(tx, server)
         await admit_replacement(tx, replacement)
 

@@ -52,7 +52,7 @@ HostWork = Callable[["HostContext"], Awaitable[StepResult | None]]
 Record = Callable[["Context[F_contra, P_contra]", StepResult], None]
 
 # The effect of a silent host on its step (engine/silence.py)
-WAIT = "wait"  # only an answer, a fence or the operator's word ends it
+WAIT = "wait"  # only an answer, a fence or an operator's declaration ends it
 FAIL = "fail"  # nothing can be left running there: fail, and go elsewhere
 DEBT = "debt"  # the work is cleaning: leave a debt and go on
 
@@ -90,11 +90,11 @@ class Step(Generic[F_contra, P_contra]):
     with_guest: bool = False  # its order describes the guest, to do it and to undo it
     with_secrets: bool = False  # it gets those of the operation; a host also the guest's secrets
     tokens: tuple[str, ...] = ()  # that its host gets (engine/tickets.py): UPLOAD_TOKEN, IMAGE_TOKEN, DISK_TOKEN
-    only_rows: bool = False  # changes rows of this cloud and nothing else: it waits for a database, nobody refuses it
+    only_rows: bool = False  # changes only rows of this cloud: it waits for a database, nothing refuses it
     at_once: bool = (
         False  # CONTROL, cannot fail, shows nothing: done in the transaction that finishes the step before it
     )
-    claims: bool = False  # changes what is held in placement; abandoned, what is held stays the server's
+    claims: bool = False  # changes allocations in placement; if abandoned, they stay the server's
 
     def control_work(self, way: str) -> ControlWork[F_contra, P_contra]:
         return cast("ControlWork[F_contra, P_contra]", self.do if way == "do" else self.undo)
@@ -131,7 +131,7 @@ class Notification:
     ends: str = ""  # the step that ends it; "": the operation's end
     fails_from: str = ""  # failures of this step and later ones are sent as its error; "": Nova has none
     has_phases: bool = True  # else it is sent once, when it begins
-    sender: str = "compute"  # | conductor | api: whose word it is
+    sender: str = "compute"  # | conductor | api: the publisher
     on: str = ""  # the fact that names the host that says it; "": the server's own
 
 
@@ -149,7 +149,7 @@ class Operation(Generic[F, P]):
     task_state: ClassVar[str | None] = None
     from_states: ClassVar[frozenset[str]] = frozenset()
     supersedes: ClassVar[bool] = False  # takes over from a live operation instead of being refused
-    inherits: ClassVar[bool] = True  # undoes what that one had begun; delete works from records instead
+    inherits: ClassVar[bool] = True  # undoes what the superseded operation had begun; delete works from records instead
     again_from: ClassVar[str | None] = None  # the step to return to when another host may do better
     steps: Sequence[Step[F, P]] = ()
     ending: Sequence[Step[F, P]] = ()  # after everything was undone

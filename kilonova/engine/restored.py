@@ -83,7 +83,7 @@ _CLOSE_MOVE = Sql(
     )
     .values(status="error", open=0)
 )
-_REOPEN_MOVE = Sql(  # its owner's word was abandoned: it may be given again
+_REOPEN_MOVE = Sql(  # its owner's confirm or revert was abandoned: it may be repeated
     update(cell.migrations)
     .where(
         cell.migrations.c.server_id == bindparam("server"),

@@ -62,7 +62,7 @@ async def _end_volume(tx: Tx, row: Row, now: float) -> str:
         reason = f"Its upload to image {row['work_value']} was ended: the records were restored"
     else:
         new, reason = ERROR, _reason("volume", work)
-    if status != UNDER_WAY[work]:  # what an administrator said meanwhile stays
+    if status != UNDER_WAY[work]:  # an administrator's later change stays
         new = status
     if work == REVERT:  # the snapshot itself was only read
         await rows.change(tx, snapshots, {"status": AVAILABLE}, id=row["work_value"], status=RESTORING)

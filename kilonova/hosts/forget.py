@@ -153,10 +153,10 @@ async def unmap_host(world: World, name: str, cell_name: str, write: Write, next
 
 
 async def drop_record(journal: Store, name: str, write: Write, check: Body[None]) -> None:
-    """Remove the host from its cell with all that it owed, if `check` still agrees."""
+    """Remove the host from its cell with all its debts, if `check` still agrees."""
 
     async def body(tx: Tx) -> None:
-        # Servers before the host, as operations lock them: one that is accepted now waits, and finds no copy here.
+        # Lock servers before the host, as operations do: one that is accepted now waits, and finds no copy here.
         for row in await tx.all(_SERVERS_WITH_COPIES, host=name):
             await rows.fetch(tx, cell.servers, lock=True, id=row["server_id"])
         await rows.fetch(tx, cell.hosts, lock=True, name=name)

@@ -196,7 +196,7 @@ async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row
     async def body(tx: Tx) -> tuple[Row, int]:
         row = await _recorded(tx, message, gone, ids)
         number = max(row["registration"] or 0, seen) + 1
-        # Before its provider is closed: if nobody goes on with this registration, a beat of the host notices.
+        # Before its provider is closed: if this registration is not continued, a heartbeat of the host notices.
         await rows.change(tx, cell.hosts, {"returning": 1, "registration": number}, name=message.host)
         return row, number
 

@@ -82,7 +82,7 @@ class Reopening:
 
     async def _call_back(self, journal: Store, host: str, standing: Standing, providers: Collection[str]) -> None:
         async def body(tx: Tx) -> bool:
-            await rows.fetch(tx, hosts, lock=True, name=host)  # nobody acts on it before this transaction ends
+            await rows.fetch(tx, hosts, lock=True, name=host)  # it does not change before this transaction ends
             if (await self._unexplained(tx, providers)).get(host) != standing:
                 return False
             await raise_epoch(tx, host)

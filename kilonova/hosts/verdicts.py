@@ -93,7 +93,7 @@ async def _verdict(
     if owed is not None and not is_old:
         return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
     may_run = server is not None and (server["runner_host"], server["runner_copy"]) == (host, report.copy)
-    if (report.server, report.copy) in quarantined and not may_run:  # until an operator says what becomes of it
+    if (report.server, report.copy) in quarantined and not may_run:  # until an operator decides about it
         return Verdict(report.server, report.copy, "quarantine", quarantined[report.server, report.copy])
     if server is None:
         return Verdict(report.server, report.copy, "quarantine", "no such server is known in this cell")
@@ -109,7 +109,7 @@ async def _verdict(
         return Verdict(report.server, report.copy, "quarantine", why)
     if copy is not None and copy["state"] != "leaving":
         return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
-    if copy is None and server["runner_host"] is None:  # nobody has a better one: it may be all that is left
+    if copy is None and server["runner_host"] is None:  # there is no better one: it may be the last
         return Verdict(report.server, report.copy, "quarantine", "it is not recorded, and no other copy may run")
     return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
 

@@ -139,7 +139,7 @@ async def recall(ctx: DeleteContext) -> None:
             await rows.change(tx, control.server_mappings, here, server_id=server_id, cell=CELL0)
             return [CELL0]
         request = await rows.fetch(tx, control.build_requests, lock=True, server_id=server_id)
-        if request is None:  # never begun, or this was committed and nobody heard of it
+        if request is None:  # never begun, or this was committed and the answer was lost
             ended = await rows.fetch_all(tx, operations, server_id=server_id, superseded_by=ctx.operation_id)
             return [name for row in ended for name in places_of(op_from(row))]
         await rows.change(tx, control.server_mappings, {"cell": CELL0}, server_id=server_id)

@@ -49,7 +49,7 @@ from kilonova.world import Tx
 
 EvacuateContext = Context[EvacuateFacts, MoveParams]
 
-# Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.
+# Undoing the interrupted operation may have brought the server back to a living host: then nothing is left to do.
 STILL_AWAY: StepTargets[EvacuateFacts] = StepTargets(
     "control", lambda facts: [] if facts.brought_back else [Target("")]
 )
@@ -71,7 +71,7 @@ async def select_destination(ctx: EvacuateContext) -> None:
     await choose(ctx, flavor, cells, excluded, ctx.params.host, dead_host=facts.source, preferred=planned)
     if ctx.rehearsing:
         facts.shares_storage = await share_storage(ctx, facts.source, facts.candidates[0].host)
-    # undoing what was interrupted may have made another copy the one that counts
+    # undoing the interrupted operation may have changed the current copy
     facts.source_copy = ctx.row.copy or 0
 
 

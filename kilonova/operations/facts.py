@@ -198,7 +198,7 @@ class EvacuateFacts(MoveFacts, kw_only=True):
     declared: list[str] = []  # hosts that count as dead for this operation
     down: list[str] = []  # that were down when it was accepted
     child: bool = False
-    brought_back: bool = False  # to a living host, by undoing what was interrupted
+    brought_back: bool = False  # to a living host, by undoing the interrupted operation
     shares_storage: bool = False  # in a dry run: the destination sees the source's disks
 
 

@@ -16,7 +16,7 @@ from kilonova.operations.facts import HERE, CopyFacts
 from kilonova.operations.steps.power import its_copy, off_and_on
 
 HARD_FROM = frozenset({ACTIVE, STOPPED, ERROR})
-UNTRIED = ("cancelled", "host_down")  # nobody has seen the guest fail to come up
+UNTRIED = ("cancelled", "host_down")  # failures that do not show that the guest fails to start
 
 
 class _Reboot(Operation[CopyFacts, Params]):

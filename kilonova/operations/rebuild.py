@@ -193,7 +193,7 @@ async def give_to_new(ctx: RebuildContext) -> None:
 async def give_to_old(ctx: RebuildContext) -> None:
     facts = ctx.facts
     if facts.room == INSTEAD:
-        return  # there is no old one
+        return  # the old copy was removed
     give_runner(ctx, facts.source, facts.source_copy, "its host reported the new copy stopped")
     ctx.set_server(copy=facts.source_copy)
 

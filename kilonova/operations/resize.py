@@ -118,7 +118,7 @@ class Resize(Operation[ResizeFacts, ResizeParams]):
         await check_growth(engine, mapping, params_of(self, ask.params).flavor)
 
     async def accepted(self, tx: Tx, op: Op, facts: ResizeFacts, subject: Subject[ResizeParams], now: float) -> None:
-        """`OS-DCF:diskConfig` is the owner's setting and stays, however the resize ends."""
+        """Write `OS-DCF:diskConfig`, which is the owner's setting and stays even if the resize fails."""
         assert subject.server is not None
         chosen = subject.params.disk_config
         await edit_details(tx, subject.server.id, {} if chosen is None else {"disk_config": chosen})

@@ -46,7 +46,7 @@ class MetadataServer:
                 async with asyncio.timeout(REQUEST_SECONDS):
                     await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it went away, or never sent a request
+            pass  # it disconnected, or never sent a request
         except Exception:
             logger.exception("metadata request failed")
         finally:

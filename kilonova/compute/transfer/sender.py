@@ -31,7 +31,7 @@ from kilonova.threads import COPIES
 
 PATIENCE = 180.0  # seconds without a byte taken; an agent that is started again is back sooner
 PAUSE = 1.0
-TRIES = 3  # of a file whose digest differs in the end
+TRIES = 3  # of a file whose digest differs at the end
 LONGEST_STATE = 2 * MOST_PIECES * ENTRY.size
 FULL = 507
 CUT = (OSError, http.client.HTTPException)

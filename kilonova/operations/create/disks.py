@@ -25,7 +25,7 @@ ATTACH = "os_compute_api:servers:create:attach_volume"
 class RequestedDisks(msgspec.Struct, frozen=True, kw_only=True):
     volumes: list[WantedVolume]
     zones: list[str]  # of the volumes
-    image: Image | None  # what the root disk holds, as far as that is known
+    image: Image | None  # the image on the root disk, as far as that is known
     volume_backed: bool
 
 

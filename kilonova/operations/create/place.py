@@ -145,7 +145,8 @@ def _take_build_request(ctx: CreateContext, to_cell: str) -> Change:
 
 
 async def hand_over(ctx: CreateContext) -> None:
-    """`build` owns the server from this commit on; a delete that came between has raised the turn and wins."""
+    """Hand the server over to `build`, which owns it from this commit on. A delete in between has raised the turn and
+    wins."""
     before = await history.left_in_cell0(ctx) if ctx.facts.from_cell0 else None
     journal = ctx.world.db.cell(ctx.facts.cell)
     begun: Next | None = None

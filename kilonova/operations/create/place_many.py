@@ -52,7 +52,7 @@ async def select_hosts(ctx: ManyContext) -> None:
 
 def _no_room(last: Decision, count: int, fitting: int) -> NoValidHost:
     decision = msgspec.to_builtins(last)
-    if fitting:  # what would help the next server does not help all of them
+    if fitting:  # help for the next server alone does not help all of them
         fewer = f"at most {fitting} servers in one request"
         decision |= {"changes": [fewer], "largest": fewer, "shortage": f"no room for {count} servers at once"}
     why = f"No valid host was found for {count} servers at once: {fitting} would fit."

@@ -44,8 +44,8 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool  # by our own REST
     rebuildable: bool  # by its owner, through the Compute API
     host: str | None = None  # where it would go now
-    why_not: str | None = None  # it would not: what is in the way
-    changes: list[str] = []  # the smallest changes that would let it fit, each enough by itself
+    why_not: str | None = None  # the reason if it would not
+    changes: list[str] = []  # the smallest changes that would let it fit; each alone is enough
 
 
 async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str = "") -> list[Unplaced]:

@@ -1,4 +1,4 @@
-"""The way in for a server in cell0: what was asked for is looked up, and its quota is checked again."""
+"""The retry of a server in cell0: its original request is read, and its quota is checked again."""
 
 from __future__ import annotations
 

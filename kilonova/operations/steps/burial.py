@@ -65,7 +65,7 @@ async def put_in_cell0(ctx: CreateContext, failure: str, message: str, problem: 
 
 
 async def map_to_cell0(ctx: CreateContext) -> None:
-    """Map the server to cell0, and keep all that was asked for, for another try; then its row here goes."""
+    """Map the server to cell0, and keep the whole request for a retry; then its row here is removed."""
     ids = {"server_id": ctx.server_id}
     spec = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
 

@@ -26,7 +26,7 @@ from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.world import Row, Tx
 
-LONGEST_ARRIVAL = 120.0  # seconds; who takes longer is named in the account
+LONGEST_ARRIVAL = 120.0  # seconds; slower servers are named in the account
 LOOKED_AT_AGAIN = 1.0
 
 

@@ -45,7 +45,7 @@ async def _plan(ground: Ground, kind: str, names: Sequence[str], params: HostsPa
 
 
 def _joined(plans: Sequence[HostPlan]) -> HostPlan:
-    """Cells work side by side."""
+    """Join the plans of several cells, which work in parallel."""
     return HostPlan(
         operation=plans[0].operation,
         hosts={name: proof for plan in plans for name, proof in plan.hosts.items()},

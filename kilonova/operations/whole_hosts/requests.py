@@ -191,7 +191,7 @@ async def accept_for_hosts(
         known = await claim_key(tx, ask, now)
         if known is not None:
             return known
-        for host in names:  # in the order of names: two who ask at once; the second finds the first's
+        for host in names:  # in the order of names: of two requests at once the second finds the first's
             await rows.fetch(tx, cell.hosts, lock=True, name=host)
         running = await _running_for(tx, ask.kind, names)
         if running is not None:

@@ -34,7 +34,7 @@ PLAN = "plan_moves"
 LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
 TOGETHER = 16  # children that are begun at a time: stores commit those that come together as one
 SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
-NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
+NOUNS = {"evacuate_host": "evacuations"}  # the name of its children; else moves
 COUNTED = {"stop": "stopped", "start": "started"}  # in the account; else moved
 CHILDREN = Sql(
     select(*operations.c["id", "server_id", "state", "live", "error", "destination"])
@@ -70,7 +70,7 @@ def child_params(params: HostsParams, move: PlannedMove, *, is_bound: bool) -> P
 
 
 def misfit_sentence(plan: HostPlan) -> str:
-    """Names the first; a line with all of them would be too long to read."""
+    """Return a sentence with the first misfit; a list of all would be too long to read."""
     server, misfit = next(iter(plan.misfits.items()))
     total = len(plan.misfits) + len(plan.moves)
     others = "; a dry run shows the others" if len(plan.misfits) > 1 else ""

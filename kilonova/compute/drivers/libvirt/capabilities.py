@@ -24,7 +24,7 @@ from kilonova.settings import Settings
 
 KIND, ARCHITECTURE, MACHINE = "QEMU", "x86_64", "pc"
 EMULATED_CPU = "<cpu mode='custom' match='exact'><model>qemu64</model></cpu>"  # of guests under TCG
-TRAITS = (  # what this driver really does
+TRAITS = (  # the abilities of this driver
     *("COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_VOLUME_ATTACH", "COMPUTE_VOLUME_MULTI_ATTACH"),
     *("COMPUTE_IMAGE_TYPE_RAW", "COMPUTE_IMAGE_TYPE_QCOW2", "COMPUTE_STORAGE_BUS_VIRTIO"),
     *("COMPUTE_VOLUME_EXTEND", "COMPUTE_NET_VIF_MODEL_VIRTIO"),

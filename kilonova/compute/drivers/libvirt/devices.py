@@ -77,7 +77,7 @@ def _file_disk(path: Path, target: str, disk_format: str) -> Element:
     SubElement(disk, "source", file=str(path))
     SubElement(disk, "target", dev=target, bus="virtio")
     if path.name != DISK:
-        SubElement(disk, "serial").text = path.stem  # how a guest tells its swap and ephemeral disks from volumes
+        SubElement(disk, "serial").text = path.stem  # for guests: swap and ephemeral disks, not volumes
     return disk
 
 

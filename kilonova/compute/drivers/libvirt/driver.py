@@ -55,11 +55,11 @@ class LibvirtDriver:
     offer: Offer = field(default_factory=Offer)
     shares: Shares = field(default_factory=Shares)
     network: HostNetwork | None = None  # without one guests have no network devices
-    volumes: HostVolumes | None = None  # without it only those whose connections name an NBD server
+    volumes: HostVolumes | None = None  # without it only volumes whose connections name an NBD server
     always_config_drive: bool = False  # where guests have no other source of metadata
     dhcp_domain: str = "novalocal"
     disk_url: str = ""  # where `receiver` takes disks from other hosts; "": it is not served
-    disk_ca_file: str = ""  # who signs the certificates of other hosts
+    disk_ca_file: str = ""  # the authority of other hosts' certificates
     kinds: Sequence[str] = KINDS  # of consoles that guests get
 
     def __post_init__(self) -> None:
@@ -285,7 +285,7 @@ class LibvirtDriver:
             if names or not seen:  # else the order was repeated
                 await self._renew_volume(attachment, size, names)
         finally:
-            await self._go_on(list(seen))  # one that sees the size may have been paused by an agent that died since
+            await self._go_on(list(seen))  # an agent that died may have paused one of them
 
     async def _renew_volume(self, attachment: str, size: int, names: Sequence[str]) -> None:
         for name in names:

@@ -207,7 +207,7 @@ class Bases:
         try:
             formats = ("-f", disk_format, "-O", RAW)
             await run("qemu-img", "convert", *formats, str(local.path), str(half), seconds=LONG_SECONDS)
-            await COPIES.run_to_its_end(finish_file, half, path)  # else it may give its name to the file of a next try
+            await COPIES.run_to_its_end(finish_file, half, path)  # else it may give its name to the file of a retry
         except (Failed, OSError):
             await FILES.run(half.unlink, True)  # a full disk would stay full
             raise
@@ -251,5 +251,5 @@ def _require_fit(image: str, size: int, most: int) -> None:
 
 def begin_file(half: Path) -> None:
     """Create an empty file for its owner alone; qemu-img writes into it and keeps its mode."""
-    half.unlink(missing_ok=True)  # of one who died over it
+    half.unlink(missing_ok=True)  # left by an agent that died
     half.touch(mode=PRIVATE)

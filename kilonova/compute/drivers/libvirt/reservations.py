@@ -28,7 +28,7 @@ class Need(NamedTuple):
     """Bytes that a rebuild writes."""
 
     least: int  # at once: the image, as far as it is not in the cache
-    most: int  # with all that the guest may write to its new disks
+    most: int  # with everything that the guest may write to its new disks
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ class HostVolumes:
                 await self._nbd.end(name)
             else:
                 self._relays[name] = relay
-                self._nbd.keep(name, self._served(name, relay))  # its server may be away just now
+                self._nbd.keep(name, self._served(name, relay))  # its server may be down just now
 
     async def stop(self) -> None:
         """Stop watching. Guests and relays go on."""

@@ -33,7 +33,7 @@ HYPERTHREADING = "HW_CPU_HYPERTHREADING"
 SAME_HOST = "COMPUTE_SAME_HOST_COLD_MIGRATE"  # only where [simulated] says so: few real drivers can do that
 KIND, VERSION, ARCHITECTURE = "simulated", 1, "x86_64"
 SUPPORTED = [(ARCHITECTURE, "simulated", "hvm"), (ARCHITECTURE, "qemu", "hvm"), (ARCHITECTURE, "kvm", "hvm")]
-TRAITS = (  # what it does, and what it pretends to do for the sake of images that ask for it
+TRAITS = (  # its abilities, and those that it pretends to have for images that need them
     *("COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_TRUSTED_CERTS"),
     *("COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG", "COMPUTE_VOLUME_ATTACH"),
     *("COMPUTE_VOLUME_ATTACH_WITH_TAG", "COMPUTE_VOLUME_EXTEND", "COMPUTE_VOLUME_MULTI_ATTACH", "COMPUTE_RESCUE_BFV"),
@@ -126,7 +126,7 @@ class SimulatedDriver(SimulatedSnapshots):
         at_hand = disk.whole or guest.image in self._host.images
         await call.half_done(0.0 if at_hand else self._host.copy_seconds)
         self._check_still_there(self._host, disk, guest.copy)
-        if disk.whole:  # it was, or who else holds it on shared storage was faster
+        if disk.whole:  # it was, or another holder on shared storage was faster
             return "kept"
         content = guest.image_marker.split(BETWEEN) if guest.image_marker else [f"image:{guest.image}"]
         storage.complete(disk, content, root_gb(guest), blank_disks(guest) | ephemerals(disk))

@@ -70,7 +70,7 @@ class Host:
     topology: SimulatedTopology
     traits: tuple[str, ...] = ()  # that its driver announces besides its own
     has_room: bool = True  # for the new disks of a rebuild beside the old ones
-    session: int = 0  # one more at each power cut: what began before it can never end
+    session: int = 0  # raised at each power cut: calls from before it can never end
     guests: dict[tuple[str, int], Guest] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)  # cached, so that a disk is created without fetching
 
@@ -110,7 +110,7 @@ class Hardware:
         self._hosts: dict[str, Host] = {}
         self._power_hooks: dict[str, list[PowerHook]] = {}
         self._crash_hooks: dict[str, list[CrashHook]] = {}
-        self._memories: dict[str, dict[str, bytes]] = {}  # by host and name: what is read back is never shared
+        self._memories: dict[str, dict[str, bytes]] = {}  # by host and name: values read back are never shared
         self._lost: set[asyncio.Future[None]] = set()
         self.storage = Storage(self._state)
         self.faults = Faults()
@@ -279,7 +279,7 @@ class Hardware:
             volumes=() if guest.spec is None else tuple(one.attachment for one in guest.spec.volumes),
         )
 
-    # --- what a host remembers by itself ----------------------------------------------------------------------------
+    # --- the memory of a host ----------------------------------------------------------------------------------------
 
     def note(self, host: str, name: str, value: Any) -> None:
         """Remember a value; None forgets it."""

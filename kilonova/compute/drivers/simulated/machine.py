@@ -19,7 +19,7 @@ from kilonova.domain.machine import MachineAnswer, MachineOrder, PlantOrder, Sen
 from kilonova.world import Bus
 
 ANSWER_SECONDS = 5.0
-PATIENCE_SECONDS = 30.0  # a destination whose process is restarted is back within that
+PATIENCE_SECONDS = 30.0  # a destination whose process restarts is back within that
 
 
 class Machine:

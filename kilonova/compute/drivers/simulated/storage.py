@@ -17,7 +17,7 @@ from kilonova.domain.machine import LocalDisk
 
 Holder = tuple[str, int]  # host, copy
 ROOT, SWAP, EPHEMERAL = "root", "swap", "ephemeral"  # local disks are swap, ephemeral0, ephemeral1, …
-BETWEEN = "+"  # of what a disk holds, in its marker
+BETWEEN = "+"  # between the contents of a disk, in its marker
 
 
 class Disk(msgspec.Struct, kw_only=True):
@@ -27,7 +27,7 @@ class Disk(msgspec.Struct, kw_only=True):
     server: str
     names: list[int]  # copies it was created for or taken over by, oldest first
     holders: list[Holder] = []
-    content: list[str] = []  # where it came from, then what the guest wrote
+    content: list[str] = []  # its origin, then the guest's writes
     whole: bool = False
     size_gb: int = 0  # 0: as large as its image
     others: dict[str, LocalDisk] = {}
