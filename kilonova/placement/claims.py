@@ -297,7 +297,8 @@ def must_accept(choice: CandidateChoice, own: Rows) -> set[int]:
 
 
 def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:
-    """A server that held nothing at all leaves nothing with the migration: then the last outcome decides."""
+    """Return True if the move has claimed. A server without allocations leaves no rows with the migration: then the
+    last outcome decides."""
     if not attempt.previous:
         return False
     last = msgspec.json.decode(attempt.previous)

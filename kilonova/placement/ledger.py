@@ -29,7 +29,7 @@ Key = tuple[int, int, str]  # provider, class, holder
 Rows = dict[Key, int]
 Slot = tuple[int, int]  # provider, class
 
-CONSUMER = ""  # holder of what the consumer itself holds; anything else is an evacuation's id
+CONSUMER = ""  # holder of the consumer's own allocations; anything else is an evacuation's id
 
 _N = bindparam("n", type_=BigInteger)
 _SLOT = (inventories.c.provider_id == bindparam("provider"), inventories.c.class_id == bindparam("class_"))

@@ -55,7 +55,7 @@ async def read(store: Store, uuid: str) -> tuple[Provider, Sequence[Row]]:
 
 
 async def replace(store: Store, uuid: str, generation: int | None, offers: Offers) -> int:
-    """Exactly these. Return the provider's new generation."""
+    """Replace the provider's inventories. Return its new generation."""
 
     async def body(tx: Tx) -> int:
         await providers.find(tx, uuid)  # an unknown provider is reported before an unknown class

@@ -18,7 +18,7 @@ from kilonova.placement.providers import Provider
 from kilonova.placement.writing import AllocationRequest, write, write_patiently
 from kilonova.world import Store, Tx
 
-Reshaped = Mapping[str, tuple[int, Offers]]  # by provider: its generation, and all that it offers from now on
+Reshaped = Mapping[str, tuple[int, Offers]]  # by provider: its generation, and its complete new inventories
 
 
 async def reshape(store: Store, shapes: Reshaped, requests: Sequence[AllocationRequest], who: str) -> None:

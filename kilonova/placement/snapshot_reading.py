@@ -135,7 +135,7 @@ async def read_changes(store: Store, since: int) -> SnapshotChanges:
         return SnapshotChanges(news["watermark"], (), (), ())
 
     async def body(tx: Tx) -> SnapshotChanges:
-        before = await tx.one(READ_WATERMARK)  # first: what commits after it is read now or the next time
+        before = await tx.one(READ_WATERMARK)  # first: later commits are read now or the next time
         providers = await tx.all(READ_PROVIDERS, since=since)
         offers = await tx.all(READ_INVENTORIES, since=since) if providers else ()
         removed = await tx.all(READ_REMOVED, since=since) if since else ()

@@ -86,7 +86,7 @@ async def put_below(tx: Tx, provider: int, parent: NewParent, *, may_move: bool)
 
 
 def below(provider: int, parents: dict[int, int | None]) -> set[int]:
-    """The provider and all that hang on it."""
+    """Return the provider and all its descendants."""
     children: dict[int | None, list[int]] = {}
     for child, parent in parents.items():
         children.setdefault(parent, []).append(child)

@@ -41,7 +41,7 @@ C = TypeVar("C", bound=RecordContext)
 
 class Noun(ABC, Generic[C]):
     kind: Kind
-    few: ClassVar[bool] = True  # one record, with what belongs to it, is a few rows
+    few: ClassVar[bool] = True  # one record, with its details, is a few rows
 
     def __init__(self, context: C) -> None:
         self.context = context
@@ -124,7 +124,7 @@ class Noun(ABC, Generic[C]):
         return row
 
     async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
-        """Check the wish and give the columns to set."""
+        """Check the request and return the columns to set."""
         return self.kind.columns_of(request)
 
     async def save(self, tx: Tx, row: Row, columns: Columns, now: float) -> None:

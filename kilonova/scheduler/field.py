@@ -40,7 +40,7 @@ class Field:
         self.here: Bools | None = None if cells is None else hosts.cells.judged(lambda cell: cell in cells)
         if host:
             self.here = self.only(host)
-        # of a host of such a cell only what placement and control say is known
+        # of a host in such a cell only the data in placement and control is known
         self.lit: Bools | None = hosts.cells.judged(lambda cell: cell not in away) if away else None
 
     def __len__(self) -> int:

@@ -22,14 +22,14 @@ from kilonova.world import Row, Store, Tx
 
 MOST_REQUESTS = 64  # distinct ones, cached; a cloud has few flavors that need hardware
 UNKNOWN = "the host has not reported its hardware yet"
-SPARE = 1000  # likenesses that no host has any more, before they are cleared away
+SPARE = 1000  # unused kinds of hardware before they are removed
 
 
 @dataclass(frozen=True)
 class HardwareFacts:
     hardware: HostHardware
     claims: tuple[HostClaim, ...]
-    free: tuple[int, ...]  # dedicated CPUs of each cell, the most first: what is cheap to look at
+    free: tuple[int, ...]  # dedicated CPUs of each cell, the most first: cheap to compare
     devices: int  # free ones
     likeness: int  # the same number: the same in everything above
 

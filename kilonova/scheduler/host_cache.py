@@ -24,7 +24,7 @@ from kilonova.store.hosts import facts_of, observation
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Body, Row, Stores, Tx
 
-LATE = 60.0  # seconds; one that registered may be committed so much later than it says
+LATE = 60.0  # seconds; the longest delay between a registration's time and its COMMIT
 # Task states that keep a host's disks or network busy, as in Nova.
 BUSY_TASKS = (
     *("rebuilding", "rebuild_block_device_mapping", "rebuild_spawning", "resize_prep", "resize_migrating"),

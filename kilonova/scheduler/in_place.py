@@ -24,7 +24,7 @@ from kilonova.settings import Settings
 
 TRAITS, RESOURCES = "image_traits", "image_resources"
 RULE = "the server stays on its host; nothing is claimed"
-Held = dict[str, dict[str, int]]  # by provider: what the server holds in placement
+Held = dict[str, dict[str, int]]  # by provider: the server's allocations in placement
 
 
 class ImageNeeds(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The smallest changes that would let a refused request fit, each enough by itself. A pure function of the matrix."""
+"""The smallest changes that would let a refused request fit; each alone is enough. A pure function of the matrix."""
 
 from __future__ import annotations
 

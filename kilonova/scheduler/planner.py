@@ -27,7 +27,7 @@ from kilonova.scheduler.select import Selector, choice_of
 from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
 
-Scope = tuple[str, str, tuple[str, ...]]  # group, dead host, servers named by hints: what surroundings are about
+Scope = tuple[str, str, tuple[str, ...]]  # group, dead host, servers named by hints: the key of surroundings
 
 
 class ServerPlacement(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ class Selector:
         if hoping:
             matrix.fits = matrix.may_fit.copy()
         offers = Offers(field, request.needs(), among=matrix.fits, limit=self._limit(request))
-        if not (matrix.fits & offers.fits).any() and matrix.may_fit.any():  # what is unknown decides: look there too
+        if not (matrix.fits & offers.fits).any() and matrix.may_fit.any():  # unknown hosts decide: search them too
             offers = Offers(field, request.needs(), among=matrix.may_fit, limit=None)
         matrix.add(capacity_stage(offers))
         return matrix, offers

@@ -212,9 +212,9 @@ class Scheduler:
         foreign = await self._other_cells(cells) if fresh and requests[0].home else []
         hosts, away = await self._known(requests, cells, fresh)
         cells = [*cells, *foreign]
-        ends = self._promises.ends  # who claims from here on may do so after what is read
+        ends = self._promises.ends  # a claim from here on may come after the read
         around = await look_around(self._stores, requests[0])
-        await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
+        await self._snapshot.sync(self._stores.placement)  # last: later changes are found by the claim
         others = self._promises.since(ends)
         for request in requests:
             others.pop(request.server, None)

@@ -171,7 +171,7 @@ def read_directory_badge(folder: Path) -> DirectoryBadge | None:
 
 
 def write_directory_badge(folder: Path, badge: DirectoryBadge) -> None:
-    """Whole or not at all, also when killed."""
+    """Write the badge completely or not at all, even if killed."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

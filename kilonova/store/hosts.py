@@ -47,7 +47,7 @@ async def judge_host(tx: Tx, name: str, down_after: float) -> HostState | None:
     if row is None:
         return None
     now = await tx.now()
-    silent = now - row["last_seen"] > down_after  # only then does it matter who was listening
+    silent = now - row["last_seen"] > down_after  # only then does it matter which observer was listening
     return judge(facts_of(row), await observation(tx, now, down_after) if silent else None, now, down_after)
 
 

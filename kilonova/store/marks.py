@@ -55,7 +55,7 @@ _NOTE = Sql(
 
 
 def note_upkeep(store: Store) -> None:
-    """The transaction just committed changed nothing that a backup would miss."""
+    """Note that the transaction just committed changed nothing that a backup would miss."""
     stats = getattr(store, "stats", None)
     if stats is not None:
         stats.upkeep += 1
@@ -69,7 +69,7 @@ class Marks:
     directories: list[Path] = field(default_factory=list)
     grace: float = 0.0  # seconds before the first mark is raised: hosts report first
     began: float = 0.0
-    on_resume: list[Callable[[], Awaitable[None]]] = field(default_factory=list)  # what a halted start left out
+    on_resume: list[Callable[[], Awaitable[None]]] = field(default_factory=list)  # tasks left out by a halted start
     _written: dict[str, int] = field(default_factory=dict)  # by database: transactions when its mark was raised last
     _behind: dict[str, set[str]] = field(default_factory=dict)  # by database: hosts that saw a later mark
     _flagged: dict[str, Sighting] = field(default_factory=dict)  # by database: how far it was seen, as recorded there
@@ -88,7 +88,7 @@ class Marks:
                 await self.look()
             except StoreError as why:
                 logger.debug("marks: %s", why)
-            except Exception:  # whatever it is: who stops looking would not notice that a database was restored
+            except Exception:  # of any kind: if this stopped, a restored database would not be noticed
                 logger.exception("marks cannot be kept; they are looked at again in %d s", SECONDS)
 
     async def look(self) -> None:

@@ -8,10 +8,10 @@ import stat
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
-PRIVATE = 0o077  # what a role makes is for its own user; the umask of every command that runs one
+PRIVATE = 0o077  # files of a role are for its own user; the umask of every command that runs one
 OPERATORS = ("kilonova.toml", "policy.yaml")  # written by hand; their modes are their writer's
 EXPORTS_NAME, RELAYS_NAME = "exports", "relays"  # sockets of volumes: QEMU's user passes to those that it may open
-INSTANCES_NAME = "instances"  # disks of real guests: QEMU's user passes through it, and finds nothing that it may read
+INSTANCES_NAME = "instances"  # disks of real guests: QEMU's user passes through it, and can read nothing in it
 
 
 def repair_modes(directory: Path) -> None:

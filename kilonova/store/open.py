@@ -301,7 +301,7 @@ async def _check_all(roll: Roll, urls: Mapping[str, str]) -> None:
         try:
             await roll.check(name, url)
         except Unreachable:
-            continue  # a cell may be away, and is looked at when it is back; opening the others reports this
+            continue  # a cell may be unreachable, and is checked when it is back; opening the others reports this
 
 
 async def _open_placement(url: str, options: CellOptions) -> DroppableStore:

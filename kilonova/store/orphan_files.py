@@ -61,7 +61,7 @@ def remove_expired(folder: Path, now: float) -> None:
 
 
 def keep_longer(folder: Path, now: float) -> None:
-    """Begin the 30 days again for all that is there: days on which databases were `restored` do not count."""
+    """Begin the 30 days again for all these files: days on which databases were `restored` do not count."""
     today = folder / LOST_FOUND / f"{_date(now):%Y-%m-%d}"
     for day in _days(folder):
         if day == today:

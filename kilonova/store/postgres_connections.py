@@ -135,7 +135,7 @@ class ConnectionPool:
 
     def drop(self) -> None:
         if self._on_io is not None and self._in_flight:
-            self._on_io(-self._in_flight)  # those who would count down are dead
+            self._on_io(-self._in_flight)  # the tasks that would count down are dead
         self._dropped = True
         for connection in self._open:
             connection.terminate()

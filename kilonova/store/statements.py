@@ -43,7 +43,7 @@ class Sql:
         self.element = element
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only while a slot is empty: a process compiles for the engine it runs on, and only what it uses.
+        # Reached only while a slot is empty: a process compiles only the statements it uses, for the engine it runs on.
         if name not in Sql.__slots__:
             raise AttributeError(name)
         if name.startswith("postgres"):

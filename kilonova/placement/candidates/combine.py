@@ -10,7 +10,7 @@ from kilonova.placement.candidates.seats import Seat
 from kilonova.placement.snapshot import PlacementSnapshot
 
 Given = dict[tuple[int, str], int]  # by place and class
-Check = Callable[[Sequence[int]], bool]  # of those who have taken the first seats
+Check = Callable[[Sequence[int]], bool]  # of the providers in the first seats
 
 
 class Candidate(NamedTuple):

@@ -17,8 +17,8 @@ from kilonova.placement.candidates.seats import Seat, seats_of, viable
 from kilonova.placement.snapshot import Bools, Ints, PlacementSnapshot
 
 T = TypeVar("T")
-FIRST_BLOCK = 256  # places; most who ask want a few candidates, and find them there
-BLOCK = 8192  # what is looked at in one go stays in the processor's cache
+FIRST_BLOCK = 256  # places; most queries want a few candidates, and find them there
+BLOCK = 8192  # places searched at once, so that they stay in the processor's cache
 
 
 class Alone(Sequence[Candidate]):

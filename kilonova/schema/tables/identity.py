@@ -115,7 +115,7 @@ revoked_tokens = Table(
     "revoked_tokens",
     metadata,
     Column("audit_id", Text, primary_key=True),
-    Column("expires_at", Float(53), nullable=False),  # by itself; afterwards the row is not needed
+    Column("expires_at", Float(53), nullable=False),  # afterwards the row is not needed
 )
 
 # Services that an operator runs beside ours. Our own are computed from the public address and never stored.
