@@ -31,7 +31,7 @@ def set_up(level: str, *, use_json: bool) -> None:
     """Log our own lines from `level` on, those of libraries from WARNING on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if use_json else _Text())
-    # what no line shows need not be found out for each
+    # skip data that no line shows
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers = [handler]
@@ -104,7 +104,7 @@ class _Json(_Formatter):
             for name, value in zip(names, arguments or (), strict=True):
                 if name is None:
                     left.append(value)
-                else:  # a line's own field says more than what is bound around it
+                else:  # a line's own field takes precedence over the bound ones
                     fields[name] = value if isinstance(value, int | float | None) else str(value)
             event = (text % tuple(left)).strip().rstrip(":,; ")
         else:

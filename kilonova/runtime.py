@@ -137,7 +137,7 @@ def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
         while await unready():  # noqa: ASYNC110 - what it waits for lies in several places
             await asyncio.sleep(0.02)
         gc.collect()
-        gc.freeze()  # what the start has made stays: no look for garbage need pass over it again
+        gc.freeze()  # objects of the start stay: garbage collection need not visit them again
         say(sentence)
 
     task = asyncio.create_task(wait())

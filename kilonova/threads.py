@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-LOW = 10  # niceness of work that nobody waits for
+LOW = 10  # niceness of work that no caller waits for
 
 
 class Threads:

@@ -60,7 +60,7 @@ class Bus(Protocol):
     async def close(self) -> None: ...
 
     async def serve(self, subject: str, handler: Handler, *, shared: bool = False) -> None:
-        """Answer questions asked on `subject`; with `shared`, each message reaches one of those who serve it."""
+        """Answer requests on `subject`; with `shared`, each message reaches one of the subscribers."""
 
     async def stop_serving(self) -> None:
         """Receive no more requests: others that share the subject get them. Return when the received ones are answered,
@@ -118,7 +118,7 @@ class Store(Protocol):
     name: str
 
     async def write(self, body: Body[T]) -> T:
-        """Run the body in a transaction and commit. Raise CommitFailed (surely not in) or CommitUnknown."""
+        """Run the body in a transaction and commit. Raise CommitFailed (certainly not committed) or CommitUnknown."""
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
         """Run a body that only reads. `few`: it reads a few rows by their keys, so that a thread would cost more than

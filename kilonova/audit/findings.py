@@ -75,7 +75,7 @@ class Report(msgspec.Struct, frozen=True):
     hardware: list[str] = []  # host claims that cannot be
     abandoned: list[str] = []  # steps whose remains are not settled; nothing of them is freed
     differences: list[Difference] = []  # of hosts, ports and volumes from the servers' records; never repaired
-    silent: list[str] = []  # hosts that did not say what they hold
+    silent: list[str] = []  # hosts that did not report their copies
 
     @property
     def is_clean(self) -> bool:

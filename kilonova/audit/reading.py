@@ -61,7 +61,7 @@ class Reading:
     quarantined: set[tuple[str, str]] = field(default_factory=set)  # server, host
     mapped: dict[str, str | None] = field(default_factory=dict)  # server → cell
     unreachable: dict[str, str] = field(default_factory=dict)  # cell → why
-    hardware: set[str] = field(default_factory=set)  # what is wrong with what copies hold of it
+    hardware: set[str] = field(default_factory=set)  # errors in the copies' claims on it
     left: Held = field(default_factory=dict)  # by steps that were abandoned and not settled (law 17)
     abandoned: list[str] = field(default_factory=list)  # those steps, a sentence each
 

@@ -80,7 +80,8 @@ async def _rows(tx: Tx, finding: Finding) -> Rows:
 
 
 async def recount(placement: Store, unbalanced: Unbalanced) -> str:
-    """`used` from the allocations, under the provider's lock. A class that is held but not offered stays."""
+    """Recompute `used` from the allocations, under the provider's lock. A class with allocations but without an
+    inventory stays."""
 
     async def body(tx: Tx) -> None:
         named = await tx.one(_PROVIDER, name=unbalanced.provider)

@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 CELLS_CHANGED = "cells.changed"  # processes with open cells read them again
 IMAGE_ADDRESS = "image.upload.address"  # an API answers with its URL: hosts send and fetch the bytes of images there
-HOST_ALIVE = "conductor.alive"  # a host whose heartbeat was not answered; every conductor hears it
-HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: what waits for one is looked at
+HOST_ALIVE = "conductor.alive"  # a host whose heartbeat was not answered; every conductor gets it
+HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: operations that wait for one are checked
 
 
 def token(name: str) -> str:

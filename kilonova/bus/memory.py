@@ -50,7 +50,7 @@ class MemoryHub:
         self._servers: dict[str, list[_Subscription]] = {}
         self._turns: dict[str, int] = {}
         self._ends: dict[str, list[MemoryBus]] = {}
-        # Messages on their way belong to no process: they arrive even when their sender is dead by then.
+        # Messages on their way belong to no process: they arrive even if their sender has died.
         self._context = contextvars.copy_context()
 
     def attach(self, end: MemoryBus) -> None:

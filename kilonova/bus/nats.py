@@ -31,7 +31,7 @@ FLUSH_SECONDS = 2
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 15.0  # how long nats-py may try to reconnect before it is replaced
 QUEUE_GROUP = "shared"
-FAILURE = "Kilonova-Failure"  # header of an answer that is a failure's text; a plain answer has no headers at all
+FAILURE = "Kilonova-Failure"  # header of a response that is a failure's text; a normal response has no headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class NatsBus:
 
     async def close(self) -> None:
         self._closed = True
-        self._up.set()  # who waits for a connection need not wait any longer
+        self._up.set()  # wake the tasks that wait for a connection
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
@@ -169,7 +169,8 @@ class NatsBus:
     # Staying connected
 
     async def _watch(self) -> None:
-        """Reconnect. nats-py does by itself, but gives up for good on some errors of the server; we never do."""
+        """Reconnect. nats-py reconnects automatically, but gives up for good after some server errors; this never
+        does."""
         loop = asyncio.get_running_loop()
         seen = loop.time()
         while True:

@@ -36,7 +36,7 @@ class ShownOperation(TypedDict):
 
 class Diagnosis(NamedTuple):
     kind: str
-    about: str  # the name or id of what has it
+    about: str  # the name or id of the affected object
     sentence: str
     commands: list[str]  # to type, in this order
 

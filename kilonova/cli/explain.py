@@ -1,4 +1,4 @@
-"""`kilonova explain SERVER|OPERATION`: why it went where it went, or why there was no place for it."""
+"""`kilonova explain SERVER|OPERATION`: why a server got its host, or why there was none for it."""
 
 from __future__ import annotations
 

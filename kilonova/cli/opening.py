@@ -67,7 +67,7 @@ def set_up_logs(settings: Settings) -> None:
 
 
 def refuse_newer(urls: dict[str, str]) -> None:
-    """Look at all of them before the first one is touched."""
+    """Check all databases before the first one is touched."""
     from kilonova.schema.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 

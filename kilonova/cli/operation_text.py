@@ -24,7 +24,7 @@ def note_of(operation: OperationAnswer) -> str:
     if operation["waiting_for"]:
         return f"waiting for {operation['waiting_for']}"
     account = as_text((operation["account"] or {}).get("sentence"))
-    if operation["error"]:  # cancelled half-way, it still says what was moved
+    if operation["error"]:  # a cancelled operation still reports what was moved
         why = str(operation["error"]["message"])
         return f"{why.rstrip('.')}; {account}" if account else why
     return f"superseded by {operation['superseded_by']}" if operation["superseded_by"] else account

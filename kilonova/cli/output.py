@@ -102,7 +102,7 @@ def print_lines(lines: Iterable[str], out: TextIO | None = None) -> None:
 
 
 def print_data(data: Any, form: Form) -> None:
-    """Print everything that the answer has, with its times as text."""
+    """Print the whole response, with its times as text."""
     content = with_times(data)
     if form == "csv":
         _print_csv(_several(content) if isinstance(content, list) else _fields(content))

@@ -34,7 +34,7 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     root_device_name: str = "/dev/vda"
     image_properties: dict[str, str] = {}
     image_format: str = ""  # of its disk
-    image_marker: str = ""  # what simulated guests find on its image; "": its id
+    image_marker: str = ""  # the content that simulated guests find on its image; "": its id
     disk_tags: dict[str, str] = {}  # of its local disks: root, ephemeral0, ..., swap
     volume_backed: bool = False  # its root disk is a volume
     trusted_image_certificates: list[str] | None = None

@@ -77,7 +77,7 @@ class StoreError(KilonovaError):
 
 
 class CommitFailed(StoreError):
-    """The transaction is surely not in the database."""
+    """The transaction was certainly not committed."""
 
 
 class Unreachable(CommitFailed):
@@ -97,7 +97,7 @@ class WrongStore(StoreError):
 
 
 class NoAnswer(KilonovaError):
-    """A question on the bus was not answered in time. It proves nothing."""
+    """A request on the bus was not answered in time. That proves nothing."""
 
 
 class Crowded(NoAnswer):

@@ -82,7 +82,7 @@ def _cpu_policy(sources: TwoSources, vcpus: int) -> str:
 
 
 def _explicit_cpus(sources: TwoSources, vcpus: int, policy: str) -> str:
-    """`resources:PCPU` says dedicated by itself, `resources:VCPU` shared."""
+    """Return the explicit choice: `resources:PCPU` means dedicated, `resources:VCPU` shared."""
     wanted = {name: sources.flavor[key] for name in ("VCPU", "PCPU") if (key := f"resources:{name}") in sources.flavor}
     wanted = {name: amount for name, amount in wanted.items() if amount not in ("", "0")}
     if not wanted:

@@ -58,7 +58,7 @@ class HostState(msgspec.Struct, frozen=True):
     sentence: str
     declared: bool = False  # declared by an operator or proven by a fence, not silence alone
     silent: float = 0.0  # seconds since it was heard, unless declared; within service_down_time they prove nothing
-    proven_by: str = ""  # of one that is down: what proves that it is dead, one of PROOFS
+    proven_by: str = ""  # of one that is down: the proof that it is dead, one of PROOFS
 
     @property
     def is_up(self) -> bool:

@@ -155,7 +155,7 @@ class HostNetwork(Protocol):
         """Read the present state and change it to the wanted one."""
 
     async def stop(self) -> None:
-        """Guests keep their networks; only DHCP and metadata pause."""
+        """Stop DHCP and metadata. Guests keep their networks."""
 
     async def ensure_plugged(self, server: str, copy: int, port: GuestPort) -> Plug:
         """Plug the port, before the guest's device is connected and again before each start."""

@@ -34,13 +34,13 @@ class PlantOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GuestPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A guest that ends by itself, or is started without its agent."""
+    """A guest that ends without an order, or is started without its agent."""
 
     server: str
     power: Literal["on", "off"] = "off"
 
 
-BLANK = "blank"  # what a new local disk holds
+BLANK = "blank"  # the content of a new local disk
 
 
 class LocalDisk(msgspec.Struct):

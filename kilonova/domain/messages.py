@@ -39,7 +39,7 @@ class Verdict(msgspec.Struct, frozen=True):
     action: str  # adopt | stop | destroy | quarantine | set_aside (switched off, then as quarantine)
     why: str
     run: bool = False  # adopt, and it should be running
-    guest: GuestSpec | None = None  # how it shall be defined, where that may have changed while the host was away
+    guest: GuestSpec | None = None  # the definition, if it may have changed while the host was away
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
     destroyed: list[tuple[str, CopyNumber]] = []
     stopped: list[tuple[str, CopyNumber]] = []
     adopted: list[tuple[str, CopyNumber, bool]] = []
-    failed: list[tuple[str, CopyNumber, str]] = []  # of those, what could not be started, and why
+    failed: list[tuple[str, CopyNumber, str]] = []  # of those, the copies that could not be started, and why
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     register_again: bool = False
     steps: list[StepOrder] = []
     more: bool = False  # than one message takes: ask again at once
-    seen: dict[str, tuple[int, int]] = {}  # what it shall remember besides
+    seen: dict[str, tuple[int, int]] = {}  # further turns to remember
     noted: list[tuple[str, int]] = []  # of the powers that it reported
 
 

@@ -147,7 +147,7 @@ def _pin(free: FreeCell, count: int, emulator: int, policy: str) -> list[int] | 
     chosen = [cpu for core in cores for cpu in core][:count]
     if len(chosen) < count:
         return f"cell {host.id} needs {count} dedicated CPUs on cores with free siblings, {len(chosen)} free there"
-    # the emulator takes what is left over on cores in use before it opens another one
+    # the emulator uses the rest of cores in use before it opens another one
     rest = [cpu for core in reversed(free.free_cores) for cpu in core if cpu not in chosen]
     return [*chosen, *rest[:emulator]]
 
@@ -174,7 +174,7 @@ def _size_text(wanted: str) -> str:
 
 def seat(fitting: Sequence[Sequence[int]]) -> list[int] | None:
     """Return one place for each guest cell, no place twice: `fitting` lists the places of each, the best first."""
-    taken: dict[int, int] = {}  # place → who sits there
+    taken: dict[int, int] = {}  # place → its taker
 
     def assign(who: int, seen: set[int]) -> bool:
         """Take the best free place; only if there is none, move another one."""

@@ -51,7 +51,7 @@ class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""  # its name
     zone: str = ""
     image_metadata: dict[str, str] = {}
-    work: str = ""  # what its backend still has to do, whatever an administrator says of its status
+    work: str = ""  # the task that its backend still has to do, whatever status an administrator sets
 
     @property
     def is_settled(self) -> bool:

@@ -1,4 +1,4 @@
-"""Operations about whole hosts: the plan, and who goes first, last or not at all."""
+"""Operations about whole hosts: the plan, and the order of servers: first, last or not at all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     source: str
     why: str
-    changes: list[str]  # the smallest that would let it fit, each enough by itself
+    changes: list[str]  # the smallest that would let it fit; each alone is enough
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kilonova.domain.errors import Failed
 
 HOST = "{host}"
-MOST_OUTPUT = 4096  # bytes that are read of what it says
+MOST_OUTPUT = 4096  # bytes of its output that are read
 LONGEST_LINE = 300  # characters of its last line that are stored as the proof
 # If the conductor dies, the command and all it has started die too: a host must not be switched off later, when another
 # conductor has fenced it and it may be back.

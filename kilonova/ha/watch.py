@@ -33,7 +33,7 @@ from kilonova.store.hosts import judge_host
 from kilonova.world import Row, Tx
 
 logger = logging.getLogger(__name__)
-TAKEN_FOR = 60.0  # seconds, besides the time that a fence command may take: what is not begun by then is another's
+TAKEN_FOR = 60.0  # seconds, besides the fence command's own time limit: a step that begins later is another watcher's
 BEFORE_FENCE = ("fencing", "fence_failed")
 LEFT = ("failed", "impossible", "refused", "not_begun")  # of an account: servers that are still there
 
@@ -70,7 +70,7 @@ class Watch:
     async def round(self) -> None:
         """Look once, and begin whatever is due."""
         seen = await look(self.engine, self.engine.worker)
-        if seen.is_ahead:  # the next round looks at what is due from now on
+        if seen.is_ahead:  # the next round checks what is due from now on
             await self.engine.write(self.engine.world.db.control, set_back)
         self._log_held(seen)
         for host, failure in seen.failures.items():

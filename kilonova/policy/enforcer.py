@@ -71,7 +71,7 @@ class Policy:
 
     def _judge(self, rule: str, caller: Caller, target: Mapping[str, str]) -> bool:
         if caller.project is None and rule not in SCOPE_FREE:
-            return False  # only identity, and what is our own, is also for tokens without a project
+            return False  # only identity and our own rules are also for tokens without a project
         credentials = {
             "user_id": caller.user_id,
             "project_id": caller.project_id,
@@ -104,7 +104,7 @@ def _enforcer(checks: Mapping[str, str], file: Path | None) -> Any:
     from oslo_config import cfg
     from oslo_policy import policy as oslo
 
-    logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)  # what it would say there is in our own sentence
+    logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)  # our own sentence replaces its messages
     conf = cfg.ConfigOpts()
     conf([], project="kilonova", default_config_files=[], default_config_dirs=[])
     # Without its own reading of files: it would look for changes at each decision, and ours are kept.

@@ -32,7 +32,7 @@ class Quotas(ServiceQuotas):
         return {name: Quota(_limit(limits, user, name), amounts.get(name, 0)) for name in RESOURCES}
 
     async def limit(self, resource: str, project: str, user: str = "") -> int:
-        """-1: none."""
+        """Return a limit; -1 is unlimited."""
         return (await self.show(project, user))[resource].limit
 
     async def check_metadata(self, caller: Caller, items: int) -> None:

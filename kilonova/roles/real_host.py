@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kilonova.settings import Settings
     from kilonova.world import Bus, ConsoleDoor, ImageUploader
 
-NETWORK_NAME = "network"  # the directory that remembers what is plugged
+NETWORK_NAME = "network"  # the directory that remembers the plugged ports
 PASSABLE = stat.S_IXGRP | stat.S_IXOTH
 
 

@@ -72,20 +72,20 @@ REFUSED = (
 )
 BROKEN_FOR = (20.0, 120.0, 400.0)  # seconds; ten tries take about 240
 DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
-LYING = 3  # volumes that lie there, where there are volumes at all
+LYING = 3  # volumes to attach, if the history has volumes
 # The volumes of a new server: to boot from one made for it, one made for its data (with a `!` they are deleted with the
 # server), one of the existing ones, the shared one.
 VOLUMES = ((), (), ("boot",), ("boot!",), ("boot!", "made"), ("made!",), ("1",), ("2", "made!"), ("shared",))
-WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … want a disk that often finds no room: they come to cell0, and out of it
+WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … request a disk that often fits nowhere: they move to cell0, and back
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
-EVACUATIONS = ("", "", "forced", "stopped", "shared", "local")  # what is said besides, or wrongly, of the storage
+EVACUATIONS = ("", "", "forced", "stopped", "shared", "local")  # a right or wrong statement about the storage
 REBUILDS = ("", "", "first", "refused")  # with another image, the one it was created with, one that no host runs
 DEATHS, RETURNS = ("off", "cut", "declared"), ("same", "same", "reinstalled", "new")  # of a host that is declared gone
 DRAINS = ("migrate", "migrate", "stop")
 DRAINED_FOR = (2.0, 30.0, 90.0, 300.0)  # seconds until it is cancelled, if it still runs, or the host is returned
 MOVED_BEFORE = (0.0, 3.0, 15.0, 15.0)  # seconds before it dies servers are moved; 0: none is
 RECLAIMED_AFTER = (0.0, 60.0, 400.0)  # seconds; 0: no delete can be taken back
-CONFIRMED_AFTER = (0.0, 0.0, 90.0)  # seconds; 0: no move is confirmed by itself
+CONFIRMED_AFTER = (0.0, 0.0, 90.0)  # seconds; 0: no move is confirmed automatically
 SILENT_BY, SILENT_FOR = ("power", "link", "bus"), (40.0, 110.0, 150.0, 200.0, 400.0)  # a host is fenced after 120
 FLAPS_FOR = (30.0, 70.0, 110.0, 140.0)  # seconds
 FENCES, MENDED_AFTER = (FAILS, HANGS_ON, LIES), (100.0, 250.0, 600.0)  # a fence command, and when it works again
@@ -102,7 +102,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     option: str = ""
     seconds: float = 0.0
-    again: tuple[float, ...] = ()  # asked again with the same Idempotency-Key so much later
+    again: tuple[float, ...] = ()  # repeated with the same Idempotency-Key after this time
     ports: int = 0  # a new server has made for it
     given: bool = False  # and whether it is given the one that lies there for it
     volumes: tuple[str, ...] = ()

@@ -151,7 +151,7 @@ def _wait(
         seen += living.look() if is_watched else []
         if promises is not None:
             promises.look()
-    cloud.loop.run_for(max(left, 0.0))  # also for no time at all: what is due at this instant is done
+    cloud.loop.run_for(max(left, 0.0))  # also for no time at all: then callbacks that are due now run
     return seen
 
 

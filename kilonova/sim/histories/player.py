@@ -68,7 +68,7 @@ class HistoryPlayer:
         self.newest: dict[int, str] = {}
         self.answers: dict[str, set[tuple[str, str]]] = {}  # by Idempotency-Key: body and operation
         self.images = 0  # of servers, asked for
-        self.wrong: list[str] = []  # answers that nobody should get
+        self.wrong: list[str] = []  # wrong answers
         self.trouble = Trouble(cloud, self)
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ ROUNDS_SECONDS = 130.0  # reclaiming has looked twice
 NO_ROOM = " free of "  # in the audit's reason
 VERBS = 20  # times that the operator looks at the quarantine
 
-Disks = set[tuple[str, str, int, str]]  # host, server, copy, what is on it
+Disks = set[tuple[str, str, int, str]]  # host, server, copy, content
 Running = dict[str, int]  # server: how many guests
 
 
@@ -84,7 +84,7 @@ def _restore(cloud: SimCloud, backup: Path, chosen: list[str]) -> list[str]:
     cloud.loop.run_for(130.0)  # every host has seen the newest marks
     for name in [name for name, role in cloud.roles.items() if role.stores is not None]:
         cloud.kill(name)
-    cloud.loop.run_for(60.0)  # hosts end what they were doing
+    cloud.loop.run_for(60.0)  # hosts finish their steps
     if not _is_older(cloud, backup, chosen):
         chosen = cloud.databases
     if not _is_older(cloud, backup, chosen):

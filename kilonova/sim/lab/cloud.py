@@ -51,7 +51,7 @@ from kilonova.store.sqlite import SqliteStore
 from kilonova.world import Clock, World
 
 T = TypeVar("T")
-DATABASE_CLOCK = "databases"  # who has that one, in `set_clock`
+DATABASE_CLOCK = "databases"  # the owner of that clock, in `set_clock`
 HOUR = 3600.0
 MACHINE = "machine1"
 SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="

@@ -72,7 +72,7 @@ class Records:
     databases: dict[str, dict[str, Rows]] = field(default_factory=dict)
     held: Held = field(default_factory=dict)
     imbalances: list[Imbalance] = field(default_factory=list)
-    vifs: dict[str, list[Vif]] = field(default_factory=dict)  # what the network service says, by server
+    vifs: dict[str, list[Vif]] = field(default_factory=dict)  # the network service's record, by server
 
     def table(self, name: str) -> Rows:
         """Return the rows of a table in all databases, each with its `database`. Raise KeyError for a table that is not

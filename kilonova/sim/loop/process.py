@@ -30,7 +30,7 @@ class Process:
 
     def __init__(self, name: str, *, takes_part: bool = True) -> None:
         self.name = name
-        self.takes_part = takes_part  # else it only looks on: where it is, nothing can crash
+        self.takes_part = takes_part  # else it only reads: it has no crash points
         self.alive = True
         self.points = 0
         self.io = 0

@@ -18,7 +18,7 @@ class StoryContents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The `contents:` of a create or rebuild."""
 
     hostname: str = ""
-    key: str = ""  # its name; `key_text` is what it was at that moment
+    key: str = ""  # its name; `key_text` is its content at that moment
     key_text: str = "ssh-ed25519 AAAA"
     metadata: dict[str, str] = {}
     user_data: str = ""

@@ -56,7 +56,7 @@ class Story:
     log: list[str]
     cluster: Lined = field(default_factory=Lined)
     matrix: dict[str, list[Any]] = field(default_factory=dict)
-    shows: str = ""  # "outcomes": only what became of operations is in the log; always so with a matrix
+    shows: str = ""  # "outcomes": only the results of operations are in the log; always so with a matrix
 
     @property
     def name(self) -> str:
@@ -100,7 +100,7 @@ def load(path: Path) -> Story:
 
 
 def fill_in(part: Any, values: Mapping[str, object]) -> Any:
-    """`$name` becomes the value of the variant at hand, in keys as well."""
+    """Replace `$name` by the variant's value, in keys as well."""
     if isinstance(part, dict):
         filled = Lined({fill_in(key, values): fill_in(value, values) for key, value in part.items()})
         filled.line = getattr(part, "line", 0)

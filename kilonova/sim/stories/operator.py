@@ -93,7 +93,7 @@ class OperatorRequests(Requests):
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=True), judge)
 
     def volume_status(self, **states: str) -> list[PendingResponse]:
-        """`volume1: error`: an administrator's word (os-reset_status)."""
+        """Set a volume's status, as an administrator (os-reset_status): `volume1: error`."""
         return [self._reset(volume, status) for volume, status in states.items()]
 
     def _reset(self, volume: str, status: str) -> PendingResponse:

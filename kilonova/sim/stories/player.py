@@ -33,7 +33,7 @@ QUIET = (*Verbs.LET_TIME_PASS, "parallel", "expect_refused", "audit")  # they sp
 
 
 class MachineSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The inside of each host; without it, CPUs are all alike and for everybody."""
+    """The hardware of each host; without it, all CPUs are alike and shared."""
 
     numa_nodes: int = 1
     cpu_threads: int = 1
@@ -75,7 +75,7 @@ class StoryPlayer:
         self.verbs = Verbs(self)
         self.log: list[str] = []
         self.violations: list[str] = []
-        self.taker = ""  # the role that committed what the last `when` waited for
+        self.taker = ""  # the role that committed the event of the last `when`
         self._cues: list[Cue] = []
         self._answers: list[tuple[str, PendingResponse]] = []
         self._unfinished = 0  # cues whose steps are still being done
@@ -141,7 +141,7 @@ class StoryPlayer:
         return answers
 
     def _settle(self) -> None:
-        """Judge the answers that have come."""
+        """Judge the responses that have arrived."""
         self.watch.look()
         for where, answer in [pair for pair in self._answers if pair[1].coming.done()]:
             error = answer.coming.exception()

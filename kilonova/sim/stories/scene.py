@@ -143,7 +143,7 @@ class Scene:
         )
 
     def settled(self) -> list[str]:
-        """Guests that left the quarantine on an operator's word."""
+        """Return the guests that left the quarantine by an operator's decision."""
         return sorted(
             f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['action']} by {q['action_by']}"
             for q in self.records.table("quarantine")

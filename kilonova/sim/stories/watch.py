@@ -22,7 +22,7 @@ ENDED = ("done", "failed", "settled", "dropped", "abandoned")
 
 @dataclass(frozen=True)
 class Event:
-    facts: dict[str, str]  # what a `when` may ask for
+    facts: dict[str, str]  # the facts that a `when` may name
     who: str = ""
     text: str = ""  # the line in the log; "" for none
     by: str = ""  # the role that committed it
@@ -32,7 +32,7 @@ class Event:
 class StoryWatch:
     cloud: StoryCloud
     names: Names
-    log_line: Callable[[str, str], None]  # who, what
+    log_line: Callable[[str, str], None]  # role, text
     cue: Callable[[Event], bool]  # whether the story did something
     operations: dict[tuple[str, str], OperationRow] = field(default_factory=dict)  # by database and id, as accepted
     hosts: dict[str, str] = field(default_factory=dict)  # name: state
@@ -43,7 +43,7 @@ class StoryWatch:
     _debts: set[tuple[str, str, int]] = field(default_factory=set)
     _quarantined: set[tuple[str, str, int]] = field(default_factory=set)
     _waits: dict[str, tuple[int, str]] = field(default_factory=dict)  # by operation: the step and what it waited for
-    _host_rows: list[tuple[Row, list[Observation]]] = field(default_factory=list)  # with who listens
+    _host_rows: list[tuple[Row, list[Observation]]] = field(default_factory=list)  # with the observers
 
     def start(self) -> None:
         for name in self.cloud.databases:
@@ -69,7 +69,7 @@ class StoryWatch:
     def look(self) -> bool:
         """Report everything that happened since the last call, in order. Return False, so that a loop may call it."""
         moved = True
-        while moved:  # what the story does on a cue may show at once
+        while moved:  # a reaction of the story may cause events at once
             moved = False
             for event in list(self._happened()):
                 if event.text:
