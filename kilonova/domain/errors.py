@@ -101,7 +101,7 @@ class NoAnswer(KilonovaError):
 
 
 class Crowded(NoAnswer):
-    """The server has too many concurrent requests; retry a little later."""
+    """A conductor has too many requests at once; retry a little later."""
 
 
 class NotYet(KilonovaError):

@@ -1,7 +1,7 @@
 """The simulated machines: hosts with power, link, guests and storage.
 
 They exist outside of every process: agents crash and come back, machines and their disks stay as they are. An agent
-reaches its host through the driver (simulated.py); power, link and failures are switched from outside, here.
+reaches its host through the driver (driver.py); power, link and failures are switched from outside, here.
 """
 
 from __future__ import annotations
