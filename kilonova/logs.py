@@ -1,9 +1,9 @@
 """Logs of a process: one line per event, as text or JSON, on stderr.
 
 Modules log with the standard library, as `logger.info("host state changed: host=%s state=%s", …)` or with `extra={…}`;
-both become fields. What a request logs carries its id, bound with structlog's contextvars; what a conductor or an agent
-logs while it works on an operation carries the operation's. structlog's own formatter for such records costs four times
-as much as this one, and a create writes three lines (bench/seen.py).
+both become fields. Lines of a request have its id, bound with structlog's contextvars; lines of a conductor or an agent
+that works on an operation have the operation's. structlog's own formatter for such records costs four times as much as
+this one, and a create writes three lines (bench/seen.py).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _OF_RECORDS = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctim
 
 
 def set_up(level: str, *, use_json: bool) -> None:
-    """Our own lines from `level` on, those of libraries from WARNING on."""
+    """Log our own lines from `level` on, those of libraries from WARNING on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if use_json else _Text())
-    # what no line shows need not be found out for each
+    # skip data that no line shows
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers = [handler]
@@ -69,8 +69,10 @@ def _second(number: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _parse(template: str) -> tuple[tuple[str | None, ...], str]:
-    """The name of each argument's field, None of one that stays in the text; and the text without the fields. Once for
-    each line of the code: it costs more than all the rest of a log line."""
+    """Return the field name of each argument (None if it stays in the text), and the text without the fields.
+
+    It is cached for each log line of the code: it costs more than the rest of a log line.
+    """
     by_end = {match.end(): match.group(1) for match in _FIELD.finditer(template)}
     names: list[str | None] = []
     text, at = "", 0
@@ -102,7 +104,7 @@ class _Json(_Formatter):
             for name, value in zip(names, arguments or (), strict=True):
                 if name is None:
                     left.append(value)
-                else:  # a line's own field says more than what is bound around it
+                else:  # a line's own field takes precedence over the bound ones
                     fields[name] = value if isinstance(value, int | float | None) else str(value)
             event = (text % tuple(left)).strip().rstrip(":,; ")
         else:
@@ -116,7 +118,8 @@ class _Json(_Formatter):
 
 class _Text(_Formatter):
     def line(self, record: logging.LogRecord, fields: Fields, trace: str) -> str:
-        """A line end in a value would let a client write lines of its own, an escape character steer the terminal."""
+        """Format a record, with control characters escaped: a line end in a value would let a client write its own
+        lines."""
         said = record.getMessage()
         around = f" {said} "
         more = "".join(f" {key}={value}" for key, value in fields.items() if f" {key}={value} " not in around)

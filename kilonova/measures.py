@@ -1,4 +1,4 @@
-"""Counters of this process, for /metrics. Gauges of the cloud are read from its databases when somebody asks."""
+"""Counters of this process, for /metrics. Gauges of the cloud are read from its databases at each request."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def machine_name(settings: Settings) -> str:
 
 
 def new_key() -> str:
-    """For sealing secrets (engine/secrets.py)."""
+    """Return a new key for encrypting secrets (engine/secrets.py)."""
     return base64.urlsafe_b64encode(os.urandom(32)).decode()
 
 
@@ -58,7 +58,7 @@ def new_password() -> str:
 
 
 def run(role: Coroutine[Any, Any, None], settings: Settings) -> None:
-    """One role, or all of them, in this process until it ends."""
+    """Run a role, or all of them, in this process until it ends."""
     import uvloop
 
     from kilonova.logs import set_up
@@ -76,7 +76,8 @@ def _return_large_blocks() -> None:
     """Let malloc return large blocks to the kernel when they are freed (glibc; another C library may lack the option).
 
     The hash of a password needs 19 MB for a moment. After the first one glibc takes such blocks from its heaps and
-    keeps them: 40 MB of a process that does nothing."""
+    keeps them: 40 MB of an idle process.
+    """
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
@@ -113,7 +114,7 @@ def log_tasks() -> None:
 
 
 def _frames(task: asyncio.Task[Any]) -> Iterator[types.FrameType]:
-    """From the outermost coroutine inwards; `Task.get_stack` knows only the first."""
+    """Yield the frames from the outermost coroutine inwards; `Task.get_stack` has only the first."""
     waits: Any = task.get_coro()
     while waits is not None:
         frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
@@ -130,13 +131,13 @@ def say(sentence: str) -> None:
 
 
 def say_once(sentence: str, unready: Callable[[], Awaitable[str]]) -> None:
-    """On stdout, as soon as nothing is missing any more."""
+    """Print a sentence on stdout once `unready` returns no reason any more."""
 
     async def wait() -> None:
         while await unready():  # noqa: ASYNC110 - what it waits for lies in several places
             await asyncio.sleep(0.02)
         gc.collect()
-        gc.freeze()  # what the start has made stays: no look for garbage need pass over it again
+        gc.freeze()  # objects of the start stay: garbage collection need not visit them again
         say(sentence)
 
     task = asyncio.create_task(wait())

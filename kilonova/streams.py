@@ -34,12 +34,12 @@ class SocketStream:
 
 
 async def open_socket(path: Path) -> SocketStream:
-    """Connect to a unix socket. Raises OSError."""
+    """Connect to a unix socket. Raise OSError."""
     return SocketStream(*await asyncio.open_unix_connection(path, limit=PIECE))
 
 
 async def use_socket(connected: socket.socket) -> SocketStream:
-    """A unix socket that is connected already."""
+    """Return a stream over a unix socket that is connected already."""
     return SocketStream(*await asyncio.open_unix_connection(sock=connected, limit=PIECE))
 
 

@@ -1,6 +1,6 @@
-"""Threads for what blocks: a few for each kind of work, so that one kind never waits for another.
+"""Threads for blocking calls: a few for each kind of work, so that one kind never waits for another.
 
-asyncio's own pool is for everything at once: eight copies of disks in it, and nobody can log in.
+asyncio's own pool is shared by everything: with eight copies of disks in it, no user could log in.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-LOW = 10  # niceness of work that nobody waits for
+LOW = 10  # niceness of work that no caller waits for
 
 
 class Threads:
-    """Up to `most` threads of one kind; they are started when they are needed."""
+    """Threads for one kind of work: up to `most`, started on demand."""
 
     def __init__(self, name: str, most: int, *, niceness: int = 0) -> None:
         def begin() -> None:

@@ -1,7 +1,7 @@
-"""The one door to the world: clock, ids, randomness, bus, stores, drivers and fence.
+"""The interface to the world: clock, ids, randomness, bus, stores, drivers and fence.
 
 Production, tests and the simulator pass different worlds to the same code. Nothing else in the package may call
-`time.time`, `random`, `uuid4` or open a connection of its own: what comes through here can be replayed and crashed.
+`time.time`, `random`, `uuid4` or open its own connection: what goes through here can be replayed and crashed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Clock(Protocol):
     """The clocks of one process, and a sleep that the simulator can shorten (law 16)."""
 
     def now(self) -> float:
-        """Wall time as this machine believes it: for what people read, and never compared with another machine's."""
+        """Return the wall time of this machine: only for people, never compared with another machine's."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never set, so intervals inside a process are measured by it."""
+        """Return seconds since some moment. This clock is never set, so it measures intervals inside a process."""
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -60,14 +60,14 @@ class Bus(Protocol):
     async def close(self) -> None: ...
 
     async def serve(self, subject: str, handler: Handler, *, shared: bool = False) -> None:
-        """Answer questions asked on `subject`; with `shared`, each message reaches one of those who serve it."""
+        """Answer requests on `subject`; with `shared`, each message reaches one of the subscribers."""
 
     async def stop_serving(self) -> None:
-        """No more questions reach this end, so others who share them get them; returns when those that have come are
-        answered, or after a moment. It may still ask and tell."""
+        """Receive no more requests: others that share the subject get them. Return when the received ones are answered,
+        or after a moment. Calls and casts still work."""
 
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
-        """Ask and wait; raises `NoAnswer` when nobody answered in time or the handler failed."""
+        """Send a request and wait for the response. Raise `NoAnswer` if there is none in time or the handler failed."""
 
     async def cast(self, subject: str, body: bytes) -> None:
         """Tell and forget; never raises for a lost message."""
@@ -85,14 +85,14 @@ class Row(Protocol):
 
 
 class Tx(Protocol):
-    """One transaction. A body awaits nothing but this object: on SQLite it is driven without an event loop."""
+    """A transaction. A body awaits nothing but this object: on SQLite it is driven without an event loop."""
 
     async def one(self, statement: Any, /, **params: Any) -> Row | None: ...
 
     async def all(self, statement: Any, /, **params: Any) -> Sequence[Row]: ...
 
     async def run(self, statement: Any, /, **params: Any) -> int:
-        """Returns how many rows it changed."""
+        """Return how many rows it changed."""
 
     async def many(self, statement: Any, rows: Sequence[Mapping[str, object]], /) -> None: ...
 
@@ -100,8 +100,10 @@ class Tx(Protocol):
         """Do the same as `many`; return all that the statements return, in their order."""
 
     async def now(self) -> float:
-        """The database's own clock, seconds since the epoch. Stored times that decide are judged by it (law 16). On
-        PostgreSQL it costs a round trip: where a column only has to be set, see `stamped` in store/rows.py."""
+        """The database's own clock, in seconds since the epoch. Stored times that decide are judged by it (law 16).
+
+        On PostgreSQL it costs a round trip: to set a column only, see `stamped` in store/rows.py.
+        """
 
     async def mark(self) -> int:
         """The number a changed row carries so that readers find it later; see `store.statements.watermark`."""
@@ -111,18 +113,20 @@ Body = Callable[[Tx], Awaitable[T]]
 
 
 class Store(Protocol):
-    """One database: `control`, `placement`, `cell0`, `cell1`, … Bodies may run again, so they change nothing else."""
+    """A database: `control`, `placement`, `cell0`, `cell1`, … Bodies may run again, so they change nothing else."""
 
     name: str
 
     async def write(self, body: Body[T]) -> T:
-        """Run the body in a transaction and commit. Raises CommitFailed (surely not in) or CommitUnknown."""
+        """Run the body in a transaction and commit. Raise CommitFailed (certainly not committed) or CommitUnknown."""
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
-        """`few`: it looks at a few rows by their keys, so that handing it to somebody else would cost more than it."""
+        """Run a body that only reads. `few`: it reads a few rows by their keys, so that a thread would cost more than
+        the read."""
 
     async def ask(self, statement: Any, /, **params: Any) -> Row | None:
-        """One row of one statement that reads a few rows: no transaction around it, so it costs one round trip."""
+        """Return one row of one statement that reads a few rows, without a transaction, so that it costs one round
+        trip."""
 
     async def close(self) -> None: ...
 
@@ -137,7 +141,7 @@ class Stores(Protocol):
 
     @property
     def halted(self) -> str:
-        """Why nothing may be written; "" is nothing."""
+        """Return why nothing may be written; "" if writes are allowed."""
 
     @property
     def marks(self) -> Any:
@@ -152,10 +156,10 @@ class Stores(Protocol):
         """Cells that may take new servers: neither disabled nor cell0. Some of them may be away."""
 
     def unopened(self) -> Sequence[str]:
-        """Cells that control lists and this process could not open: nobody here knows what is in them."""
+        """Return the cells that control lists and this process could not open: their content is unknown here."""
 
     def outage(self, name: str) -> Any:
-        """None while the database of this cell answers; see store/cell_store.py."""
+        """Return the outage of a cell; None while its database answers. See store/cell_store.py."""
 
     def on_return(self, call: Callable[[str], None]) -> None:
         """Call with the name of a cell whenever its database answers again."""
@@ -164,7 +168,7 @@ class Stores(Protocol):
         """Return the prefix of the subjects of this cell's hosts; "" if there is none."""
 
     def may_go(self, name: str) -> bool:
-        """This cell was made while the cloud ran, and can be deleted so."""
+        """Return True if this cell was created while the cloud ran: such a cell can be deleted."""
 
     async def learn(self) -> None:
         """Know the cells as control has them now: new ones are opened, deleted ones closed."""
@@ -189,7 +193,7 @@ class Network(Protocol):
         availability_zone: str = "nova",
         hostname: str = "",
     ) -> list[Vif]:
-        """All ports, bound to the host, or none: then raises `Failed`."""
+        """Allocate all ports, bound to the host, or none: then raise `Failed`."""
 
     async def bind(self, fence: tuple[str, int, int], *, server_id: str, host: str) -> list[Vif]: ...
 
@@ -199,18 +203,21 @@ class Network(Protocol):
 
     async def guest_ports(self, server_ids: Sequence[str], *, members: bool = True) -> dict[str, list[GuestPort]]:
         """Return, by server and in the order of its network devices, the data with which a host plugs and filters its
-        ports. `members`: with the addresses of remote groups, of which there may be thousands."""
+        ports.
+
+        `members`: with the addresses of remote groups, of which there may be thousands.
+        """
 
     async def changed_ports(self, server_ids: Sequence[str]) -> set[str]:
         """Return the servers whose ports changed since an operation bound them."""
 
     async def host_document(self, host: str, *, tunnel_address: str, is_node: bool) -> NetworkDocument:
-        """All that this host shall know of networks. What it says of itself is noted: other hosts send frames there."""
+        """Return the network data of this host. Its tunnel address is recorded: other hosts send frames there."""
 
 
 class VolumeService(Protocol):
-    """The volumes of servers. Every write carries a fence (server, turn, ordinal): an older one changes nothing, the
-    same one again finds what it did (law 2). What cannot be done raises `Failed`, and nothing was changed."""
+    """The volumes of servers. Every write has a fence (server, turn, ordinal): an older one changes nothing, a repeated
+    one finds its result (law 2). A call that raises `Failed` has changed nothing."""
 
     async def create_for_boot(
         self,
@@ -226,15 +233,15 @@ class VolumeService(Protocol):
         zone: str = "",
         delete_on_termination: bool = False,
     ) -> str:
-        """The id of the server's volume in this slot, made now or by an earlier try; `state` says when it can be used.
-        `size` None: as large as its source."""
+        """Create the server's volume in this slot, or find it after an earlier attempt, and return its id; `state` says
+        when it can be used. `size` None: as large as its source."""
 
     async def state(self, volume_id: str) -> VolumeState:
-        """Raises `Refused` when there is no such volume."""
+        """Raise `Refused` when there is no such volume."""
 
     async def hold(self, tx: Tx, fence: tuple[str, int, int], *, project_id: str, devices: Mapping[str, str]) -> None:
-        """Volumes that a new server names, each with its device there, reserved in the control transaction that accepts
-        it; raises `Refused`, and then nobody has them."""
+        """Reserve the volumes that a new server names, each with its device, in the control transaction that accepts
+        it. If `Refused` is raised, none is reserved."""
 
     async def reserve(
         self,
@@ -246,7 +253,8 @@ class VolumeService(Protocol):
         device: str = "",
         delete_on_termination: bool = False,
     ) -> str:
-        """The id of the attachment. From now on nobody else can have the volume, unless it is for several."""
+        """Reserve a volume and return the attachment's id. From then on only a multiattach volume can be reserved
+        again."""
 
     async def disconnect(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """Replace the connection by a reservation: the server still has the volume and its former host does not."""
@@ -271,7 +279,10 @@ class VolumeService(Protocol):
 
     async def reimage(self, fence: tuple[str, int, int], *, attachment_id: str, image_id: str) -> None:
         """Begin to replace the volume's content by that of an image, while no guest has it open; `state` says when it
-        is done. The old content stays until the new one is whole: if that fails, `reason` says why."""
+        is done.
+
+        The old content stays until the new one is whole: if that fails, `reason` says why.
+        """
 
     async def release(self, fence: tuple[str, int, int], *, attachment_id: str) -> None:
         """Release an attachment, reserved or connected; its secret is gone. If it is gone already, nothing happens."""
@@ -310,19 +321,22 @@ class SnapshotImages(Protocol):
         """Delete the image, with the bytes that have arrived. False: it is active, and stays."""
 
     async def activate_empty(self, image_id: str, properties: Mapping[str, str]) -> bool:
-        """Make a queued image active without bytes. False: somebody deleted it."""
+        """Make a queued image active without bytes. Return False if it was deleted."""
 
 
 class ImageUploader(Protocol):
-    """Sends the bytes of an image from a host."""
+    """The upload of an image's bytes from a host."""
 
     async def send(self, order: UploadOrder, content: Callable[[], AsyncIterator[bytes]]) -> None:
-        """Return when the image is active; sending it again changes nothing. `content` may be read several times.
-        Raises `Failed`: final when the image service refused, else when it did not answer."""
+        """Upload the bytes, and return when the image is active; repeating it changes nothing. `content` may be read
+        several times.
+
+        Raise `Failed`: final if the image service refused, not final if it did not answer.
+        """
 
 
 class ConsoleDoor(Protocol):
-    """Connects a host's console to the API that asked for it."""
+    """The connection of a host's console to the API that requested it."""
 
     async def carry(self, url: str, token: str, stream: ByteStream) -> None:
         """Return when the connection has ended, whatever the reason; the stream is closed then."""
@@ -335,7 +349,7 @@ class HostMemory(Protocol):
     def load(self) -> JsonObject: ...
 
     def keep(self, name: str, value: Any) -> None:
-        """Costs the same however much else is kept: it is done at every order."""
+        """Keep a value. The cost does not depend on the number of kept values: it is called at every order."""
 
     def drop(self, name: str) -> None: ...
 
@@ -354,7 +368,7 @@ class Claims(Protocol):
 
 
 class HostFence(Protocol):
-    """Cuts a host off for sure. Returns the proof that it is stopped, or raises `Failed`."""
+    """The fence of a host: it returns the proof that the host is stopped, or raises `Failed`."""
 
     async def fence(self, host: str) -> str: ...
 
@@ -369,7 +383,7 @@ def free_bytes(folder: Path) -> int:
 
 @dataclass
 class World:
-    """Everything a role may touch. Parts a role does not have are None: an agent has no stores."""
+    """The world of a role. Members that it does not have are None: an agent has no stores."""
 
     clock: Clock
     ids: Ids

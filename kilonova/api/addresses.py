@@ -8,7 +8,7 @@ from functools import lru_cache
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK = ("127.0.0.0/8", "::1/128")
-IPV6_SITE = 64  # bits; whoever has one address of such a network has all of them
+IPV6_SITE = 64  # bits; one client may have all addresses of such a network
 
 
 def networks(names: Sequence[str]) -> tuple[Network, ...]:

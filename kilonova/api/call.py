@@ -1,4 +1,4 @@
-"""One request: its caller, version and input, and everything that a handler may need to answer it."""
+"""The request as a handler sees it: caller, version, input, and the services that it needs to respond."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class Call:
         return f"{self.service.public_url}{self.prefix}{path}"
 
     def location(self, *segments: str) -> dict[str, str]:
-        """The header that says where a new thing is. A name that a client chose could end the header or the address, so
-        each word is quoted."""
+        """Return the Location header of a new resource. A name that a client chose could end the header or the address,
+        so each segment is quoted."""
         return {"Location": self.url("".join(f"/{quote(segment, safe='')}" for segment in segments))}
 
     @property

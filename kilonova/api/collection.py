@@ -1,5 +1,5 @@
-"""The five verbs of a kind of record, and what is below its address: tags, keys with values. A subclass is a service's
-dialect: how it finds, reads and changes them, and what it answers."""
+"""The create, list, show, update and delete handlers of one kind of record, and its sub-resources: tags and key-value
+metadata. A service subclasses them to find, read, change and show its own records."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Collection(ABC, Generic[R]):
 
 
 class Tags(ABC):
-    """Words of an owner for a record."""
+    """The tags of a record."""
 
     @abstractmethod
     async def read(self, call: Call) -> list[str]:
@@ -83,7 +83,7 @@ class Tags(ABC):
 
     @abstractmethod
     async def change(self, call: Call, edit: EditTags) -> list[str]:
-        """Change the tags in one transaction, if the caller may. An edit that returns its argument changes nothing."""
+        """Change the tags in one transaction, if the caller may. If `edit` returns its argument, write nothing."""
 
     @abstractmethod
     def missing(self, call: Call) -> Refused: ...
@@ -92,7 +92,7 @@ class Tags(ABC):
         """Raise `Refused` for a text that cannot be a tag."""
 
     def added_to(self, call: Call, old: list[str], tag: str) -> list[str]:
-        """Return the tags with a new one. Raises `Refused` if these are too many."""
+        """Return the tags with a new one. Raise `Refused` if these are too many."""
         return [*old, tag]
 
     def view(self, call: Call, tags: list[str]) -> Response:
@@ -167,7 +167,7 @@ class KeyValues(ABC):
     whole, one = "metadata", "meta"
     removed = 204
     mismatch = "Request body and URI mismatch"
-    echoes = False  # what is added is answered with the request, not with all that is there
+    echoes = False  # the response to an addition is the request, not all records
 
     @abstractmethod
     async def read(self, call: Call) -> dict[str, str]:

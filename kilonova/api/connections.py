@@ -1,7 +1,7 @@
-"""HTTP connections with limits: what a stranger can hold or fill without a token is bounded.
+"""HTTP connections with limits: a client without a token can hold and fill only so much.
 
 uvicorn limits neither the size of a request's head nor the time that a client takes to send it. `LimitedConnection`
-adds both to its parser; `Connections` counts by address and looks at every connection once per tick of the server.
+adds both to its parser; `Connections` counts by address and checks every connection once per tick of the server.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kilonova.settings import HttpOptions
 PIECE = 16384  # bytes of a head that are parsed before its size is looked at again
 OWN_FILES = 128  # descriptors for databases, bus and files; the rest may be connections
 LINGER_SECONDS = 1.0  # a refused client may read why before the connection ends,
-LINGER_BYTES = 262144  # and send so much that nobody reads
-LATE = 0.2  # seconds; a look that comes later than this after its time means that this process stood still
+LINGER_BYTES = 262144  # and send so much that is not read
+LATE = 0.2  # seconds; a check later than this means that this process was delayed
 TOO_LONG = {414: "the request's address is longer than {} bytes", 431: "the request's headers are larger than {} bytes"}
 
 
@@ -73,8 +73,10 @@ class Connections:
         self._open.pop(connection, None)
 
     def end_overdue(self, now: float, interval: float) -> None:
-        """Look at all of them; to be called once per interval. While this process stood still (it was stopped, or its
-        machine was busy) nobody could be heard: that time counts for no client."""
+        """End the connections that exceeded a time limit. Call this once per interval.
+
+        A delay of this process itself (it was stopped, or its machine was busy) is added to every connection's limit.
+        """
         late = now - (now if self._looked is None else self._looked) - interval
         self._looked = now
         for connection in list(self._open):
@@ -111,7 +113,7 @@ class Unread:
 
 
 class UpgradedConnection:
-    """One that speaks WebSocket now: it counts as before, and must read what it is sent."""
+    """A connection that switched to WebSocket. It still counts for its address, and must read what it is sent."""
 
     awaited = Awaited.ANSWER
 

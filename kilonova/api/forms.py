@@ -11,7 +11,7 @@ from kilonova.api.routes import EVER, Version
 from kilonova.domain.errors import Refused
 
 Schema = dict[str, Any]
-MOST_SHOWN = 200  # characters of a wrong value that are told back
+MOST_SHOWN = 200  # characters of a wrong value that an error quotes
 MORE = {"regex": "; lookaround and backreferences are not supported"}  # what its name does not say of a format
 
 
@@ -34,7 +34,7 @@ class Forms:
         return max((since for since in self.schemas if since <= version), default=min(self.schemas))
 
     def check(self, value: Any, version: Version, *, what: str = "", strict: bool = True) -> Any:
-        """Return the value. Raises `Refused` (400) with the first error and its location. Not `strict`: unknown keys
+        """Return the value. Raise `Refused` (400) with the first error and its location. Not `strict`: unknown keys
         are removed instead."""
         key = self._newest(version)
         compiled = self._compiled.get(key)
@@ -106,7 +106,7 @@ def wrong(error: Any, schema: Schema) -> str:
 
 
 def _none_fits(error: Any, schema: Schema) -> str:
-    """Why not those that are of the value's type; if there is none, all of them."""
+    """Return the errors of the alternatives that accept the value's type; if there are none, of all alternatives."""
     first = [branch[0] for branch in error.kind.context if branch]
     near = [why for why in first if (why.kind.name, why.instance_path) != ("type", error.instance_path)]
     return "; ".join(dict.fromkeys(wrong(why, schema) for why in near or first))
@@ -119,7 +119,7 @@ def _within(schema: Any, path: Sequence[Any]) -> Any:
 
 
 def _both_ends(message: str) -> str:
-    """The value comes first in it, what is wrong last."""
+    """Shorten a message in its middle: it begins with the value and ends with the error."""
     return message if len(message) <= 2 * MOST_SHOWN else f"{message[:MOST_SHOWN]} … {message[-MOST_SHOWN // 2 :]}"
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 WRITES = ("POST", "PUT", "PATCH")
 OPERATORS = "/kilonova/v1"
-# Of our own REST: what an operator says is short, and may be what helps. `/operations` is judged by what is asked for.
+# Requests of our own REST: they write little and may help an operator. `/operations` is judged by the operation.
 HELPING = frozenset(
     (
         *("/operations", "/operations/{id}/cancel", "/operations/{id}/resume", "/operations/{id}/abandon", "/plans"),

@@ -47,15 +47,15 @@ class Listener:
 
     @property
     def ca_file(self) -> str:
-        """The file that clients need to believe the certificate; empty: a public authority has signed it."""
+        """The file with which clients can verify the certificate; empty if a public authority has signed it."""
         return self.certificate.self_signed if self.certificate is not None else ""
 
 
 @contextlib.contextmanager
 def listening(address: str, public_url: str, options: HttpOptions, option: str = "--listen") -> Iterator[Listener]:
-    """A bound socket, before anything else is touched: a port in use is found out while nothing has changed yet.
+    """Bind the socket before anything else is touched, so that a port in use is noticed before anything has changed.
 
-    It does not listen yet, so that nobody waits for an answer that comes only after the start.
+    It does not listen yet: no client waits for a response before the start has finished.
     """
     certificate = Certificate(options.ssl_cert_file, options.ssl_key_file) if options.ssl_cert_file else None
     with _bound(address, option) as bound:
@@ -132,7 +132,7 @@ def _in_url(host: str) -> str:
 
 
 def _on_hangup(certificate: Certificate) -> None:
-    """SIGHUP reads the certificate again."""
+    """Read the certificate again on SIGHUP."""
 
     def reload() -> None:
         try:

@@ -57,7 +57,7 @@ def metrics_pages(stores: Stores, identity: Checks | None, down_after: float) ->
 
 
 async def _read_cloud(stores: Stores, down_after: float, registry: CollectorRegistry) -> None:
-    """A database that is away leaves its gauges out; that it is away is a gauge itself."""
+    """Set the gauges from the databases. An unreachable database has only the gauge that says so."""
     answers = Gauge("kilonova_database_answers", "1 if the database answers.", ("database",), registry=registry)
     waiting = Gauge(
         "kilonova_steps_open", "Steps that are not done, by state.", ("database", "state"), registry=registry

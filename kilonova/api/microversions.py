@@ -28,7 +28,7 @@ def requested(request: Request, service: str) -> str | None:
 
 
 def spoken(given: str | None, oldest: Version, newest: Version) -> Version:
-    """The version that is meant; none given: the oldest. Raises `Refused` for one that is not spoken."""
+    """Return the requested version, by default the oldest. Raise `Refused` if it is not supported."""
     if given is None:
         return oldest
     if given == "latest":
@@ -46,6 +46,6 @@ def spoken(given: str | None, oldest: Version, newest: Version) -> Version:
 
 
 def without_project(path: str) -> tuple[str, str]:
-    """The project may stand first in the path; the rest, and the project."""
+    """Split a path into the rest and the project id, which may be its first segment."""
     match = _PROJECT.match(path)
     return (path[match.end() :], match[1]) if match else (path, "")

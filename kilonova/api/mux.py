@@ -1,4 +1,4 @@
-"""One port: the first segments of a path say which service it is for."""
+"""The multiplexer of one port: the first segments of a path select the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading requests: bodies of a known form, bounded in size; numbers within their limits."""
+"""Parse requests: bodies of a known form, bounded in size, and numbers within their limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def parsed(body: bytes | bytearray) -> Any:
-    """JSON of any form. Raises `Refused` (400)."""
+    """JSON of any form. Raise `Refused` (400)."""
     if NUL in body:  # no database takes it in a text
         raise Refused(400, "A string must not contain the NUL character")
     try:
@@ -56,7 +56,8 @@ def _is_deeper(document: Any, most: int) -> bool:
 
 
 def decode(body: bytes, form: type[T]) -> T:
-    """Decode a body. Kilonova's own forms are types; errors have the same words as those of all other forms."""
+    """Decode a body of Kilonova's own REST, whose forms are types. Errors have the same sentences as those of other
+    forms."""
     document = parsed(body)
     _forms(cast(Hashable, form)).check(document, EVER)
     return msgspec.convert(document, form)

@@ -1,4 +1,4 @@
-"""One table of routes per service: method, path, versions, schema, policy rule, handler. OpenAPI comes from it too."""
+"""The route table of a service: method, path, versions, schema, policy rule, handler. OpenAPI is made from it too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Version = tuple[int, int]
 Handler = Callable[["Call"], Awaitable[Response]]
 
 EVER: Version = (0, 0)
-PUBLIC = ""  # the rule of what needs no token
+PUBLIC = ""  # the rule of routes without a token
 ANY_TOKEN = "-"  # the handler itself decides what its caller may see
 
 
@@ -33,7 +33,7 @@ class Route:
     query: Forms | None = None
     action: str = ""  # the one key of the body, when several share the address
     raw: bool = False  # the handler reads the body itself
-    missing: int = 404  # what a version that does not have it is answered
+    missing: int = 404  # the status in a version that does not have the route
 
     def answers(self, version: Version) -> bool:
         return self.since <= version and (self.until is None or version <= self.until)
@@ -48,7 +48,7 @@ class _Node:
 
 
 class Router:
-    """Finds by path segments; a literal segment wins over a parameter."""
+    """A tree of routes by path segment; a literal segment wins over a parameter."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes: Sequence[Route] = list(routes)
@@ -70,7 +70,8 @@ class Router:
         node.routes.append(route)
 
     def find(self, raw_path: str) -> tuple[list[Route], dict[str, str]] | None:
-        """All routes of that address, of any method and version; None when there is no such address."""
+        """Return all routes of that path, of any method and version, and its parameters; None if no route has that
+        path."""
         segments = [unquote(segment) for segment in _segments(raw_path)]
         for node, values in _walk(self._root, segments, ()):
             if node.routes:

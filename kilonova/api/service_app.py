@@ -43,7 +43,7 @@ class Dialect:
     unsupported_action = 400  # the status of an action that the requested version does not have
 
     def version(self, request: Request) -> Version:
-        """Raises `Refused` for one that is not spoken here."""
+        """Return the requested version. Raise `Refused` if it is not supported."""
         return EVER
 
     async def caller(self, request: Request, identity: Checks) -> Caller | None:
@@ -51,7 +51,7 @@ class Dialect:
         return await identity.check(token) if token else None
 
     def screen(self, request: Request, route: Route) -> None:
-        """Check the headers before the body is read. Raises `Refused` for those that this service does not take."""
+        """Check the headers before the body is read. Raise `Refused` for those that this service does not take."""
 
     def fault(self, status: int, message: str, code: str, version: Version) -> Response:
         return answer({"error": {"code": code or str(status), "message": message}}, status)
@@ -133,7 +133,7 @@ class ServiceApp:
         return await route.handler(call)
 
     def _raise_missing(self, request: Request, route: Route, routes: Sequence[Route], version: Version) -> NoReturn:
-        """The address and the method are known, but not in this version."""
+        """Raise the error of a route that exists, but not in this version."""
         if route.missing != 405:
             since = f" before {text_of(route.since)}" if version < route.since else f" in {text_of(version)}"
             text = f"The resource could not be found: there is no {request.method} {route.path}{since}."
@@ -152,7 +152,7 @@ class ServiceApp:
             raise Refused(400, f"{text} '{call.caller.project_id}'")
 
     def _by_action(self, routes: Sequence[Route], body: Any, version: Version) -> Route:
-        """POST …/action: the one key of the body says which."""
+        """Return the route of POST …/action, by the only key of the body."""
         if not isinstance(body, dict) or len(body) != 1:
             raise Refused(400, "Malformed request body: it must have exactly one key, the action")
         (key,) = body
@@ -222,7 +222,7 @@ def _described(request: Request) -> str:
 
 
 def _no_route(method: str, path: str) -> Refused:
-    """The sentence of OpenStack's services, and what it is about: the address, not what its ids name."""
+    """Return OpenStack's sentence for a missing resource; the note names the address, not a resource."""
     address = quote(path, safe=SAFE_IN_LOGS)[:SHOWN]
     return Refused(404, f"The resource could not be found. Note: this API has no {method} {address}.")
 

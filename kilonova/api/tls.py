@@ -32,14 +32,14 @@ class Certificate:
         self.context = self._load()
 
     def reload(self) -> None:
-        """Read the files again. New connections get what is in them; open ones go on. Raise `Refused` and change
-        nothing if they cannot be used."""
+        """Read the files again. Only new connections use them. Raise `Refused` and change nothing if they cannot be
+        used."""
         self._load()  # a context that failed half-way would have the new certificate and the old key
         self.context.load_cert_chain(*self._files)
 
     @property
     def self_signed(self) -> str:
-        """The certificate's own file, if it is its own authority: clients need it to believe the server."""
+        """The certificate's own file, if it is self-signed: clients need it to verify the server."""
         from cryptography import x509
 
         file = Path(self._files[0]).absolute()
@@ -67,7 +67,7 @@ def _refuse_passwords() -> str:
 
 
 class TlsServer:
-    """Accepts connections, counts them, then lets them shake hands; uvicorn ends it like a server of asyncio."""
+    """A server that counts connections before their TLS handshake; uvicorn closes it like a server of asyncio."""
 
     def __init__(
         self,

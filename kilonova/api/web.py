@@ -34,7 +34,7 @@ class _UvicornServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the program's business, not the web server's."""
+        """Leave signals to the program."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True, order=True):
 
 @dataclass
 class AuditRecords:
-    """All that is compared, from control and the cells that answered."""
+    """The records to compare, from control and the cells that answered."""
 
     servers: dict[str, Row] = field(default_factory=dict)  # not deleted
     copies: dict[tuple[str, int, str], str] = field(default_factory=dict)  # server, copy, host → state
@@ -56,7 +56,7 @@ class AuditRecords:
     changed: set[str] = field(default_factory=set)  # servers whose ports were changed through the Network API
     attachments: list[Row] = field(default_factory=list)  # compute's own
     volumes: list[Row] = field(default_factory=list)
-    attached: set[str] = field(default_factory=set)  # volumes that anybody has attached
+    attached: set[str] = field(default_factory=set)  # volumes of any attachment
     busy: set[str] = field(default_factory=set)  # servers that an operation is at work on, or left something of
     turns: dict[str, int] = field(default_factory=dict)
     not_reclaimed: set[str] = field(default_factory=set)  # soft-deleted servers that reclaiming leaves (law 15)

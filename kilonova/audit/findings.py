@@ -1,4 +1,4 @@
-"""Findings of an audit, with the proof: what is held, what is owned, and the state at both readings."""
+"""Findings of an audit, with the proof: the allocations, the owned amounts, and the state at both readings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FindingShare(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Nothing was open for the server, and both readings saw the same."""
+    """A difference that both readings saw, of a server without an operation."""
 
     consumer: str
     server: str
@@ -75,7 +75,7 @@ class Report(msgspec.Struct, frozen=True):
     hardware: list[str] = []  # host claims that cannot be
     abandoned: list[str] = []  # steps whose remains are not settled; nothing of them is freed
     differences: list[Difference] = []  # of hosts, ports and volumes from the servers' records; never repaired
-    silent: list[str] = []  # hosts that did not say what they hold
+    silent: list[str] = []  # hosts that did not report their copies
 
     @property
     def is_clean(self) -> bool:

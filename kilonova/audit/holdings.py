@@ -25,7 +25,7 @@ def asking(bus: Bus, stores: Stores) -> AskHost:
 
 
 async def ask_host(bus: Bus, stores: Stores, cell: str, host: str) -> list[CopyReport] | None:
-    """The copies on the host. None: it does not answer, or not so that it can be understood."""
+    """Return the copies on the host; None if it does not answer, or the response cannot be parsed."""
     subject = in_cell(stores.bus_prefix(cell), question_subject(host))
     try:
         answer = await bus.call(subject, _QUESTION, timeout=ANSWER_SECONDS)

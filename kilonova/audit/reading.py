@@ -1,4 +1,4 @@
-"""One reading of all databases. Placement is read first: whatever was claimed by then has its operation in the
+"""One reading of all databases. Placement is read first: every claim that it has then has its operation in the
 journals, which are read afterwards, control before the cells, since operations only go from control to cells."""
 
 from __future__ import annotations
@@ -61,12 +61,13 @@ class Reading:
     quarantined: set[tuple[str, str]] = field(default_factory=set)  # server, host
     mapped: dict[str, str | None] = field(default_factory=dict)  # server → cell
     unreachable: dict[str, str] = field(default_factory=dict)  # cell → why
-    hardware: set[str] = field(default_factory=set)  # what is wrong with what copies hold of it
+    hardware: set[str] = field(default_factory=set)  # errors in the copies' claims on it
     left: Held = field(default_factory=dict)  # by steps that were abandoned and not settled (law 17)
     abandoned: list[str] = field(default_factory=list)  # those steps, a sentence each
 
     def suspects(self) -> set[str]:
-        """Consumers at rest that hold something else than they own. What an abandoned step left is an operator's."""
+        """Return the consumers at rest whose allocations differ from what they own, without those with an abandoned
+        step: they are left to an operator."""
         return {
             consumer
             for consumer in {*self.held, *self.expected}
@@ -83,20 +84,21 @@ class Reading:
         return ServerVersion(self.turns.get(server), self.fences.get(server), self.generations.get(consumer))
 
     def is_unknown(self, consumer: str) -> bool:
-        """Its records may lie in a cell that does not answer. A migration is mapped nowhere: any cell may have it."""
+        """Return True if the consumer's records may be in an unreachable cell. A migration is not mapped: any cell may
+        have it."""
         if not self.unreachable or self.server(consumer) in self.turns:
             return False
         where = self.mapped.get(consumer)
         return where is None or where in self.unreachable
 
     def is_ours(self, consumer: str) -> bool:
-        """A server, or a migration: now, or once. Others may hold allocations too."""
+        """Return True if the consumer is or was a server or a migration. Others may have allocations too."""
         server = self.server(consumer)
         return server in self.turns or server in self.fences or server in self.mapped or server != consumer
 
 
 async def read_all(stores: Stores) -> Reading:
-    """Raises StoreError when placement or control cannot be read; a cell that cannot is named in the reading."""
+    """Raise StoreError when placement or control cannot be read; a cell that cannot is named in the reading."""
     reading = Reading()
 
     async def from_placement(tx: Tx) -> None:
@@ -123,7 +125,7 @@ async def read_all(stores: Stores) -> Reading:
 
 
 async def _ask_ledger(placement: Store, reading: Reading) -> None:
-    """Migrations that no cell has a record of, because its database was restored: placement knows whose they were."""
+    """Ask placement for the servers of migrations without a record in any cell, because its database was restored."""
     unknown = [consumer for consumer in reading.held if not reading.is_ours(consumer)]
 
     async def body(tx: Tx) -> Sequence[Row]:

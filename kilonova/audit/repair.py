@@ -1,5 +1,5 @@
-"""Making a consumer hold what it owns. The proof of the finding is the token: if anybody has written since, nothing is
-changed. Less is always safe where no copy of the server is recorded; more is safe where it fits."""
+"""Make a consumer hold what it owns. The proof of the finding is the token: after any later write nothing is changed.
+Less is always safe if no copy of the server is recorded; more is safe if it fits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DROP_FENCE = Sql(
 
 
 class RepairSkipped(Exception):
-    """Nothing was changed, and why."""
+    """Nothing was changed; the message is the reason."""
 
 
 async def repair(placement: Store, reading: Reading, finding: Finding) -> str:
@@ -80,7 +80,8 @@ async def _rows(tx: Tx, finding: Finding) -> Rows:
 
 
 async def recount(placement: Store, unbalanced: Unbalanced) -> str:
-    """`used` from the allocations, under the provider's lock. A class that is held but not offered stays."""
+    """Recompute `used` from the allocations, under the provider's lock. A class with allocations but without an
+    inventory stays."""
 
     async def body(tx: Tx) -> None:
         named = await tx.one(_PROVIDER, name=unbalanced.provider)

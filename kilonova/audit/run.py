@@ -1,4 +1,4 @@
-"""An audit: two readings, what both agree on, and putting right what is safe."""
+"""An audit: two readings, the differences in both, and the repairs that are safe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEWEST = Sql(select(audits.c.report).order_by(audits.c.id.desc()).limit(bindpar
 
 
 async def audit(stores: Stores, clock: Clock, *, mend: bool, ask: AskHost | None = None) -> Report:
-    """`ask`: query the hosts for their holdings too. Raises StoreError when placement or control cannot be read."""
+    """`ask`: query the hosts for their holdings too. Raise StoreError when placement or control cannot be read."""
     began = clock.now()
     first = await read_all(stores)
     second = await read_all(stores) if first.suspects() or first.hardware else first

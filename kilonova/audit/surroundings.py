@@ -1,4 +1,4 @@
-"""Reading what is around the servers: copies, ports, volumes; and asking the hosts what they hold."""
+"""Read the servers' surroundings: copies, ports and volumes; and ask the hosts for their copies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _VOLUMES = Sql(select(*volume.volumes.c["id", "status"]).where(volume.volumes.c.
 
 async def find_differences(stores: Stores, ask: AskHost | None) -> tuple[list[Difference], list[str]]:
     """Return the differences both before and after the hosts were queried, of servers unchanged in between; and the
-    hosts that did not answer. Raises StoreError if control cannot be read."""
+    hosts that did not answer. Raise StoreError if control cannot be read."""
     before = await _read(stores)
     hosts = before.hosts if ask is not None else {}
     holdings = await _ask_all(hosts, ask) if ask is not None else {}
@@ -74,7 +74,7 @@ async def _ask_all(hosts: dict[str, str], ask: AskHost) -> dict[str, Sequence[Co
 
 
 async def _read(stores: Stores) -> AuditRecords:
-    """Control before the cells: an operation only ever goes from there to here."""
+    """Read control before the cells: an operation only ever goes from control to a cell."""
     records = AuditRecords()
 
     async def from_control(tx: Tx) -> None:

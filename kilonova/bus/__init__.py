@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 CELLS_CHANGED = "cells.changed"  # processes with open cells read them again
 IMAGE_ADDRESS = "image.upload.address"  # an API answers with its URL: hosts send and fetch the bytes of images there
-HOST_ALIVE = "conductor.alive"  # a host whose heartbeat was not answered; every conductor hears it
-HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: what waits for one is looked at
+HOST_ALIVE = "conductor.alive"  # a host whose heartbeat was not answered; every conductor gets it
+HOSTS_ANSWER = "conductor.answer"  # a host was heard again or has returned: operations that wait for one are checked
 
 
 def token(name: str) -> str:
@@ -21,20 +21,20 @@ def in_cell(prefix: str, subject: str) -> str:
 
 
 def host_subject(host: str) -> str:
-    """Where one host listens."""
+    """Return the subject of a host."""
     return f"host.{token(host)}"
 
 
 def question_subject(host: str) -> str:
-    """Where one host's agent answers questions about its guests."""
+    """Return the subject on which a host's agent answers questions about its guests."""
     return f"host.{token(host)}.question"
 
 
 def network_subject(host: str) -> str:
-    """Where one host hears that its networks have changed."""
+    """Return the subject on which a host is notified that its networks have changed."""
     return f"host.{token(host)}.network"
 
 
 def machine_subject(host: str) -> str:
-    """Where the outside of one simulated machine listens: power, link, console and disk port."""
+    """Return the subject of a simulated machine's outside: power, link, console and disk port."""
     return f"machine.{token(host)}"

@@ -19,12 +19,12 @@ from kilonova.world import Handler
 
 class DeliveryFaults(Protocol):
     def fates(self, source: str, target: str, subject: str) -> Sequence[float]:
-        """The delay in seconds of each delivery of one message: () is lost, (0.0, 1.5) doubled, (0.8,) late."""
+        """Return the delay in seconds of each delivery of one message: () is lost, (0.0, 1.5) doubled, (0.8,) late."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Subscription:
-    """One `serve()`. Its handler runs in the context of who served, so that a killed process takes its tasks along."""
+    """A subscription. Its handler runs in the context of the subscriber, so that a killed process ends its tasks."""
 
     end: MemoryBus
     subject: str
@@ -43,23 +43,24 @@ class _Subscription:
 
 
 class MemoryHub:
-    """All ends that can hear each other."""
+    """The hub that connects all ends."""
 
     def __init__(self, weather: DeliveryFaults | None = None) -> None:
         self.weather = weather
         self._servers: dict[str, list[_Subscription]] = {}
         self._turns: dict[str, int] = {}
         self._ends: dict[str, list[MemoryBus]] = {}
-        # Messages on their way belong to no process: they arrive even when their sender is dead by then.
+        # Messages on their way belong to no process: they arrive even if their sender has died.
         self._context = contextvars.copy_context()
 
     def attach(self, end: MemoryBus) -> None:
         self._ends.setdefault(end.name, []).append(end)
 
     def detach(self, name: str) -> None:
-        """The process is gone: it neither receives nor sends, without notice. A new end may take its name.
+        """Remove the end of a process that died: it neither receives nor sends, without notice. A new end may take its
+        name.
 
-        Handlers that are running are not cancelled (a killed process cleans nothing up); their answers go nowhere.
+        Handlers that are running are not cancelled (a killed process cleans nothing up); their answers are dropped.
         """
         for end in self._ends.pop(name, ()):
             self._silence(end)
@@ -81,7 +82,7 @@ class MemoryHub:
         self._servers[server.subject] = [*self._servers.get(server.subject, ()), server]
 
     def receivers(self, subject: str) -> list[_Subscription]:
-        """All who serve it alone, and one of those who share it, in turn."""
+        """Return all exclusive subscriptions, and the next one of those that share the subject."""
         servers = self._servers.get(subject, [])
         if len(servers) < 2:
             return servers
@@ -111,7 +112,7 @@ class MemoryHub:
 
 
 class MemoryBus:
-    """One end, as a process or host has it. Satisfies `world.Bus`."""
+    """The end of one process or host. Satisfies `world.Bus`."""
 
     def __init__(self, hub: MemoryHub, name: str, *, prefix: str = "") -> None:
         self.name = name
@@ -123,7 +124,7 @@ class MemoryBus:
         hub.attach(self)
 
     async def start(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no connection to open."""
 
     async def close(self) -> None:
         self._hub.leave(self)

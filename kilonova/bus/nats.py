@@ -1,6 +1,6 @@
 """The bus of a fleet: core NATS, nothing durable. Losing the broker costs time, never truth.
 
-connect -> serve (shared: a queue group) -> call, cast -> broker lost -> reconnect, for ever, and serve as before
+connect -> serve (shared: a queue group) -> call, cast -> broker lost -> reconnect, forever, and serve as before
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FLUSH_SECONDS = 2
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 15.0  # how long nats-py may try to reconnect before it is replaced
 QUEUE_GROUP = "shared"
-FAILURE = "Kilonova-Failure"  # header of an answer that is a failure's text; a plain answer has no headers at all
+FAILURE = "Kilonova-Failure"  # header of a response that is a failure's text; a normal response has no headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Served:
 
 
 class NatsBus:
-    """One connection of one process. Satisfies `world.Bus`."""
+    """The connection of one process to NATS. Satisfies `world.Bus`."""
 
     def __init__(
         self, url: str, name: str, *, prefix: str = "kilonova", user: str | None = None, password: str | None = None
@@ -69,7 +69,7 @@ class NatsBus:
 
     async def close(self) -> None:
         self._closed = True
-        self._up.set()  # who waits for a connection need not wait any longer
+        self._up.set()  # wake the tasks that wait for a connection
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
@@ -169,7 +169,8 @@ class NatsBus:
     # Staying connected
 
     async def _watch(self) -> None:
-        """Reconnect. nats-py does by itself, but gives up for good on some errors of the server; we never do."""
+        """Reconnect. nats-py reconnects automatically, but gives up for good after some server errors; this never
+        does."""
         loop = asyncio.get_running_loop()
         seen = loop.time()
         while True:
@@ -246,8 +247,11 @@ class NatsBus:
 
 @contextlib.contextmanager
 def _cancellable() -> Iterator[None]:
-    """Raise CancelledError if the task was cancelled within. nats-py uses asyncio's `wait_for`, which in Python 3.11
-    drops a cancellation that arrives together with its result; a loop that calls would then never end."""
+    """Raise CancelledError if the task was cancelled within.
+
+    nats-py uses asyncio's `wait_for`, which in Python 3.11 drops a cancellation that arrives together with its result;
+    a loop of calls would then never end.
+    """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
     try:

@@ -1,4 +1,4 @@
-"""One way to ask for an operation: as a dry run, at once, or followed until it ends."""
+"""Submit an operation: as a dry run, without waiting, or followed until it ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accepted(
     answer: JsonObject,
     ends: str = "done",
 ) -> int:
-    """Follow what was accepted, or print how to. `ends`: the state in which it has done what was asked for."""
+    """Follow an accepted operation, or print how to. `ends`: the state in which the request is fulfilled."""
     if waiting.wait:
         from kilonova.cli.progress import follow
 

@@ -1,4 +1,4 @@
-"""`kilonova audit`: compare the books of placement with the servers' own records; what is safe is repaired."""
+"""`kilonova audit`: compare placement's books with the servers' own records, and repair what is safe to repair."""
 
 from __future__ import annotations
 

@@ -198,7 +198,8 @@ def _upgrade(name: str, url: str, form: Form) -> dict[str, str | None]:
 
 
 def _half_upgraded(error: StoreError, upgraded: list[str], pending: list[str], marked: list[str]) -> KilonovaError:
-    """The error with the names of the databases that were changed before it. `marked` have the cloud's id already."""
+    """Return the error with the names of the databases that were already changed. `marked`: those that have the cloud's
+    id."""
     where = f"at {pending[0]}" if pending else "after the last revision, when databases got the id of their cloud"
     text = f"db upgrade stopped {where}: {error}"
     if not upgraded and not marked:

@@ -36,7 +36,7 @@ class ShownOperation(TypedDict):
 
 class Diagnosis(NamedTuple):
     kind: str
-    about: str  # the name or id of what has it
+    about: str  # the name or id of the affected object
     sentence: str
     commands: list[str]  # to type, in this order
 
@@ -113,7 +113,7 @@ def _for_host(host: ShownHost, servers: int) -> list[str]:
 
 
 def _failure_watch(cloud: Cloud) -> Iterator[Diagnosis]:
-    """Only where it would act: elsewhere the hosts say everything."""
+    """Report on the failure watch only where it would act: elsewhere the hosts' states are enough."""
     watch = cloud.get("/ha")["ha"]
     if not watch["automatic"]:
         return

@@ -1,4 +1,4 @@
-"""`kilonova explain SERVER|OPERATION`: why it went where it went, or why there was no place for it."""
+"""`kilonova explain SERVER|OPERATION`: why a server got its host, or why there was none for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Explanation(ShownAttempt):
 
 
 class Explanation(_Explanation, total=False):
-    """Why an operation chose its host; `old_disk` only of one that left a disk."""
+    """The explanation of a decision; `old_disk` only if the operation left a disk."""
 
     old_disk: str | None
 
@@ -62,7 +62,7 @@ def _decided(cloud: Cloud, name_or_id: str) -> Any:
 
 
 def lines(explanation: Explanation, *, whole: bool = False) -> list[str]:
-    """Each attempt with its decision and its outcome; the number is left out when there is only one."""
+    """Return each attempt with its decision and its outcome, numbered if there are several."""
     attempts: list[ShownAttempt] = [
         *explanation["earlier"],
         {"decision": explanation["decision"], "problem": explanation["problem"]},

@@ -1,4 +1,4 @@
-"""`kilonova ha …`: silent hosts, and what is done about them without anybody's word."""
+"""`kilonova ha …`: silent hosts, and the automatic reactions to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout of a table: how wide each column is, and which cells are folded.
+"""The layout of a table: the width of each column, and which cells are folded.
 
 No word is cut, since most are names and ids. A table that is too wide even with every cell folded is left to the
 terminal to wrap.

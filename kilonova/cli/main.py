@@ -1,6 +1,6 @@
-"""The program `kilonova`: its commands, each loaded when it is used, and what their ends mean.
+"""The program `kilonova`: its commands, each loaded when it is used, and its exit codes.
 
-Nothing but the names and summaries of the commands is here: `kilonova op list` must not wait for an engine.
+Only the names and summaries of the commands are here: `kilonova op list` must not wait for an engine.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
 
 
 def _default_shown(value: Any) -> str | None:
-    """Not that of a flag, nor of an option that may be left out."""
+    """Show a default, except of a flag or of an option that may be left out."""
     return None if value is None or value is False or value == "" else str(value)
 
 

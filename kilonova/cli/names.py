@@ -20,7 +20,7 @@ def is_id(given: str) -> bool:
 
 
 def server_id(cloud: Cloud, given: str) -> str:
-    """Owners, who may not list servers here, name them by id."""
+    """Return a server's id. Owners, who may not list servers here, give the id instead of a name."""
     if is_id(given):
         return given.lower()
     try:

@@ -29,7 +29,7 @@ def addresses(settings: Settings, data: Path) -> dict[str, str]:
 
 
 def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
-    """Opens the addresses that control has sealed; reads the key when there is one to open."""
+    """Return a function that decrypts the addresses stored in control; it reads the key on the first call."""
 
     def unseal(sealed: str) -> str:
         from kilonova.domain.errors import StoreError
@@ -59,7 +59,7 @@ def with_created(settings: Settings, urls: dict[str, str], data: Path) -> dict[s
 
 
 def set_up_logs(settings: Settings) -> None:
-    """An administrator's word has a line in the log, also when a command carries it out."""
+    """Set up the logs, so that an administrator's declaration is logged even if a command carries it out."""
     from kilonova.logs import set_up
 
     if not logging.getLogger().hasHandlers():  # a program that calls this has its own
@@ -67,7 +67,7 @@ def set_up_logs(settings: Settings) -> None:
 
 
 def refuse_newer(urls: dict[str, str]) -> None:
-    """Look at all of them before the first one is touched."""
+    """Check all databases before the first one is touched."""
     from kilonova.schema.revisions import role_of
     from kilonova.store.upgrade import status_blocking
 

@@ -11,8 +11,8 @@ NAMED = ("failed", "impossible", "refused", "spared", "not_begun", "elsewhere") 
 
 
 def state_of(operation: OperationAnswer) -> str:
-    """The state for people. `undone` in the journal is a failure: of a create, with a server in ERROR to show for it;
-    of anything else, with the server as it was before."""
+    """Return the state for people. `undone` in the journal is a failure: a create leaves a server in ERROR; any other
+    operation leaves the server as it was before."""
     state, error = str(operation["state"]), operation["error"]
     if state != "undone" or (error is not None and error["code"] == CANCELLED):
         return state
@@ -24,14 +24,14 @@ def note_of(operation: OperationAnswer) -> str:
     if operation["waiting_for"]:
         return f"waiting for {operation['waiting_for']}"
     account = as_text((operation["account"] or {}).get("sentence"))
-    if operation["error"]:  # cancelled half-way, it still says what was moved
+    if operation["error"]:  # a cancelled operation still reports what was moved
         why = str(operation["error"]["message"])
         return f"{why.rstrip('.')}; {account}" if account else why
     return f"superseded by {operation['superseded_by']}" if operation["superseded_by"] else account
 
 
 def account_lines(operation: OperationAnswer) -> list[str]:
-    """Every server that an operation about whole hosts has not moved, or not as planned, and why."""
+    """Return a line for every server that an operation about whole hosts has not moved as planned, with the reason."""
     account = operation["account"] or {}
     return [
         f"{server}: {kind.replace('_', ' ')}: {why}"

@@ -81,7 +81,7 @@ class CloudOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Waiting:
-    """Whether to follow an operation."""
+    """The options of a command that may follow an operation."""
 
     wait: Annotated[
         bool, Parameter(negative=(), help="Follow it until it ends. Exit code 4: it failed; 5: it still runs.")
@@ -92,7 +92,7 @@ class Waiting:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Following(Waiting):
-    """What to do with an operation that was asked for."""
+    """The options of a command that submits an operation."""
 
     dry_run: Annotated[
         bool, Parameter(negative=(), help="Show what would happen; nothing is stored. Exit code 4: it would fail.")

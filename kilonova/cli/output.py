@@ -97,12 +97,12 @@ def print_outcome(sentences: Iterable[str], record: Record, form: Form) -> None:
 
 
 def print_lines(lines: Iterable[str], out: TextIO | None = None) -> None:
-    """Print sentences for people, each on a line of its own whatever names and reasons it has in it."""
+    """Print sentences for people, each on one line, whatever names and reasons it contains."""
     print("\n".join(map(visible, lines)), file=out, flush=out is not None)
 
 
 def print_data(data: Any, form: Form) -> None:
-    """Print everything that the answer has, with its times as text."""
+    """Print the whole response, with its times as text."""
     content = with_times(data)
     if form == "csv":
         _print_csv(_several(content) if isinstance(content, list) else _fields(content))

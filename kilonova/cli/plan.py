@@ -1,7 +1,8 @@
-"""`kilonova plan …`: dry runs. What a request would do, and why, with nothing stored.
+"""`kilonova plan …`: dry runs. They show what a request would do, and why, and store nothing.
 
-Every dry run of the table in domain/plans.py is a command; that of `create` is written out, since its options stand for
-the body of another API."""
+Every dry run of the table in domain/plans.py is a command; that of `create` is written out, since its options replace
+the body of another API.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def create(
 
 
 def _command(operation: str, plan: Plan) -> Callable[..., int]:
-    """The command of a dry run: what it is about is its argument, the fields of the body are its options."""
+    """Return the command of a dry run: its subject is the argument, the fields of the body are options."""
 
     def run(*subjects: str, login: CloudOptions = DEFAULT_LOGIN, **fields: str | bool) -> int:
         if not subjects:

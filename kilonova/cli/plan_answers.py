@@ -1,4 +1,4 @@
-"""Answers of POST /plans, as far as `kilonova plan` tells them."""
+"""The responses of POST /plans, with the fields that `kilonova plan` shows."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def lines(plan: JsonObject) -> list[str]:
 
 
 def _created(plan: CreatePlan) -> list[str]:
-    """A line per server, what each needs besides, what is left of the quota, and why."""
+    """Return a line per server, its other needs, the rest of the quota, and the reason."""
     problem, decision = plan["problem"], plan["decision"]
     texts = [_failure(problem)] if problem else [_server(one) for one in plan["servers"]]
     texts += [_port(port) for port in plan["ports"]]
@@ -93,7 +93,7 @@ def _amounts(share: dict[str, int]) -> str:
 
 
 def _outcome(plan: ServerPlan) -> list[str]:
-    """Where the server would be, each disk, each claim, and why."""
+    """Return the server's new host, each disk, each claim, and the reason."""
     if plan.get("joins"):
         return [f"it is under way already: operation {plan['joins']}"]
     outlook, problem = plan["outlook"], plan["problem"]
@@ -179,7 +179,7 @@ def _moves(moves: list[MoveText]) -> list[str]:
 
 
 def _move(move: MoveText) -> tuple[str, ...]:
-    """Why is said of one that stays where it is, or has no host yet."""
+    """Return the cells of a move, with the reason if the server stays or has no host yet."""
     disks = ", ".join(f"{disk['disk']} {disk['fate']}" for disk in move.get("disks", ()))
     to, source = move.get("to", ""), move.get("source", "")
     why = move["why"] if to in ("", source) else ""
@@ -196,7 +196,7 @@ def _helps(changes: list[str]) -> str:
 
 
 def _other(plan: JsonObject) -> list[str]:
-    """A dry run that this program has no words for: of a newer cloud, perhaps."""
+    """Return the lines of a dry run that this program does not know, perhaps of a newer cloud."""
     return to_yaml(with_times(plan)).splitlines()
 
 

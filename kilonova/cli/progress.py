@@ -1,4 +1,4 @@
-"""Following operations until they end: live on a terminal, a line per change elsewhere."""
+"""Follow operations until they end: live on a terminal, a line per change elsewhere."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def follow(cloud: Cloud, operations: Sequence[str], timeout: float, form: Form, 
 
 
 def _look(cloud: Cloud, operations: Sequence[str]) -> list[WholeOperation] | None:
-    """None: the cloud does not answer at the moment; the operations go on when it does."""
+    """Return the operations; None if the cloud does not answer now. They go on meanwhile."""
     try:
         return [cloud.get(f"/operations/{segment(one)}")["operation"] for one in operations]
     except Failed:
@@ -65,7 +65,7 @@ def _conclude(records: Sequence[WholeOperation], timeout: float, end: str) -> in
 
 
 def _has_ended_well(operation: WholeOperation, end: str = "done") -> bool:
-    """Whether everything that was asked for was done: of whole hosts, every server too."""
+    """Return True if everything requested was done: for whole hosts, every server too."""
     account = (operation["account"] or {}) if end == "done" else {}
     return operation["state"] == end and not any(account.get(kind) for kind in NOT_MOVED)
 

@@ -98,7 +98,7 @@ def remove(host: HostName, server: ServerName, /, *, copy: Copy = None, login: C
 
 
 def _guest(cloud: Cloud, given: str) -> str:
-    """A guest in quarantine may be of a server that the records do not have."""
+    """Return the server id of a guest in quarantine, which may be unknown to the records."""
     try:
         return server_id(cloud, given)
     except Refused as why:

@@ -34,7 +34,7 @@ class Response(NamedTuple):
 
 
 def over_http(method: str, url: str, content: bytes | None, headers: dict[str, str], ca_file: str = "") -> Response:
-    """Send one request. Raise `OSError` or `ValueError` if there is no answer, or none that is HTTP and whole."""
+    """Send a request. Raise `OSError` or `ValueError` if there is no response, or none that is complete HTTP."""
     request = urllib.request.Request(url, content, headers, method=method)
     seconds = READ_SECONDS if method == "GET" else CHANGE_SECONDS
     try:
@@ -51,7 +51,7 @@ transport = over_http  # tests put another one here
 
 
 def _tls(url: str, ca_file: str) -> ssl.SSLContext | None:
-    """With the authority that clouds.yaml names; None: the system's, or no TLS at all."""
+    """Return a TLS context with the authority from clouds.yaml; None for the system's authorities, or without TLS."""
     import ssl
 
     return ssl.create_default_context(cafile=ca_file) if ca_file and url.startswith("https:") else None
@@ -85,7 +85,7 @@ class Cloud:
         return self._ask("DELETE", OURS + path, None)
 
     def all(self, path: str, key: str, by: str = "id", **query: str) -> Iterator[Any]:
-        """Every record of a list, page by page. `by`: the field that is the marker of the next page."""
+        """Yield every record of a list, page by page. `by`: the field that is the marker of the next page."""
         marker: dict[str, str] = {}
         while True:
             given = urlencode({**{name: value for name, value in query.items() if value}, "limit": PAGE, **marker})
@@ -96,7 +96,7 @@ class Cloud:
             marker = {"marker": page[-1][by]}
 
     def unready(self) -> str:
-        """Why the cloud does not do everything that it is for; empty: it does."""
+        """Return why the cloud is not ready; empty if it is."""
         answer = self._send("GET", "/readyz", None)
         if answer.status != UNREADY:
             return ""
@@ -151,7 +151,7 @@ class Cloud:
 
 
 def segment(text: str) -> str:
-    """One segment of a path, whatever was typed."""
+    """Quote a text as one path segment."""
     return quote(text, safe="")
 
 
@@ -167,7 +167,7 @@ def _login(account: Account) -> JsonObject:
 
 
 def _error(answer: Response) -> Refused | Failed:
-    """The sentence of the server; nothing happened unless it is a 5xx."""
+    """Return the server's error. Below 5xx nothing happened."""
     code, message = "no_answer", f"the server answered {answer.status}"
     try:
         document = json.loads(answer.body)

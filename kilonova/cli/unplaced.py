@@ -88,7 +88,7 @@ def retry(
 
 
 def _retry_each(cloud: Cloud, servers: list[str]) -> tuple[list[Retried], list[Refused]]:
-    """One that was deleted meanwhile, or found a host, does not keep the others from being tried."""
+    """Retry each server. One that was deleted meanwhile, or found a host, does not stop the others."""
     retried: list[Retried] = []
     refused: list[Refused] = []
     for server in servers:

@@ -1,7 +1,8 @@
-"""The agent of one host: registers, settles what may run here, heartbeats, pulls its steps and does them.
+"""The agent of one host: it registers, reconciles the copies on the host, sends heartbeats, and pulls and does its
+steps.
 
-It talks to conductors over the bus and to the driver, to nothing else. It runs one step per server at a time; an order
-of a higher turn or ordinal aborts a lower one, and what was seen is remembered across restarts (law 4).
+It talks only to conductors, over the bus, and to the driver. It runs one step per server at a time; an order of a
+higher turn or ordinal aborts a lower one, and the highest turns seen are remembered across restarts (law 4).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from kilonova.world import Driver, HostMemory, World
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-KEY = "key"  # what the host's identity is remembered by; servers' turns by their ids
+KEY = "key"  # the key of the host's identity in its memory; servers' turns have their ids
 CLOUD = "cloud"  # which cloud it belongs to
 
 
@@ -114,7 +115,7 @@ class Agent:
         self._watching = asyncio.create_task(self._powers.watch())
 
     async def stop(self) -> None:
-        """Guests go on running; steps under way are left for the next start."""
+        """Stop the agent. Guests go on running; steps under way are left for the next start."""
         tasks = [*(running.task for running in self._running.values()), *self._declining.values()]
         tasks += [task for task in (self._loop, self._watching) if task is not None]
         for task in tasks:
@@ -123,7 +124,7 @@ class Agent:
         await self._questions.consoles.stop()
 
     async def ended(self) -> None:
-        """Returns when the agent has given up (`refused`) or was stopped."""
+        """Return when the agent has given up (`refused`) or was stopped."""
         if self._loop is not None:
             await asyncio.wait([self._loop])
 
@@ -132,7 +133,7 @@ class Agent:
         return b""
 
     async def _copies(self) -> list[CopyReport]:
-        """All that is here, with what it holds of the hardware and the highest turn that was seen of its server."""
+        """Return all copies on the host, with their claims on its hardware and the highest turn seen of each server."""
         copies = self.claims.with_claims(await self.driver.copies())
         return [msgspec.structs.replace(one, turn=self._turns.get(one.server, (0, 0))[0]) for one in copies]
 
@@ -158,8 +159,10 @@ class Agent:
             await self._wait()
 
     async def _wait(self) -> None:
-        """Until woken, or the next heartbeat is due. By a bare timer: asyncio.wait_for costs a task each time, and
-        thousands of hosts do this every few seconds."""
+        """Wait until woken, or until the next heartbeat is due.
+
+        It uses a bare timer: asyncio.wait_for costs a task each time, and thousands of hosts do this every few seconds.
+        """
         if self._woken:
             return
         self._due = asyncio.get_running_loop().create_future()
@@ -175,7 +178,7 @@ class Agent:
             self._due.set_result(None)
 
     def _look(self) -> None:
-        """There may be work: ask now."""
+        """Wake up: there may be work."""
         self._woken = True
         self._wake()
 
@@ -245,7 +248,7 @@ class Agent:
         try:
             orders = await self._ask("conductor.beat", beat, Orders)
         except NoAnswer:
-            self._woken = self._woken or pull  # what it was woken for is still there
+            self._woken = self._woken or pull  # the reason of the wake-up still exists
             alive = Alive(host=self.host, session=self.session, cloud=beat.cloud)
             await self.world.bus.cast(HOST_ALIVE, msgspec.json.encode(alive))
             raise
@@ -262,8 +265,10 @@ class Agent:
         self._woken = self._woken or orders.more
 
     async def _begin(self, order: StepOrder) -> None:
-        """The newest order for a server wins. Older ones are dropped, and answered: who sent it may know no newer one,
-        because its database was restored, and would wait for ever."""
+        """Begin a step. The newest order for a server wins; older ones are dropped with an answer.
+
+        Without it the sender could wait forever: if its database was restored, it may not know the newer order.
+        """
         seen = self._turns.get(order.server, (0, 0))
         running = self._running.get(order.server)
         if (order.turn, order.ordinal) < seen:
@@ -335,7 +340,7 @@ class Agent:
             return None, error_of("unexpected", text, elsewhere=True, final=False)
 
     def _function(self, order: StepOrder) -> HostWork:
-        """Steps are found by name (law 14)."""
+        """Find a step by its name (law 14)."""
         try:
             step = self._registry[order.kind].step(order.name)
         except LookupError:
@@ -371,7 +376,8 @@ class Agent:
             return answer.order if message.epoch == self._epoch else None  # begins nothing before it has settled
 
     def _note_refusal(self, order: StepOrder, why: str) -> None:
-        """Nothing is lost: the step is handed out again, or was not this host's any more. A reason is noted once."""
+        """Log why a result was refused, once per reason. Nothing is lost: the step is handed out again, or was no
+        longer this host's."""
         if why != self._refusal:
             logger.debug("host %s: the result of %s came too late: %s", self.host, order.name, why)
         self._refusal = why

@@ -1,10 +1,10 @@
 """The files that describe a guest to itself: on a config drive (label `config-2`) and from the metadata service.
 
 OpenStack's formats: `openstack/<version>/meta_data.json`, `user_data`, `network_data.json`, `vendor_data.json`,
-`vendor_data2.json` and `openstack/content/NNNN` for the files of the request. Each version has what was known at its
-date, so that old guests find nothing they do not expect. EC2's formats are in ec2_metadata.py.
+`vendor_data2.json` and `openstack/content/NNNN` for the files of the request. Each version has only what was defined at
+its date, so that old guests find nothing unexpected. EC2's formats are in ec2_metadata.py.
 
-Everything here computes; the driver writes the files where only the guest reads them (law 13).
+Everything here is pure; the driver writes the files where only the guest reads them (law 13).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PLAIN = Telling()
 
 
 def config_drive(guest: GuestSpec, secrets: GuestSecrets, telling: Telling = PLAIN) -> Files:
-    """All files of the guest's config drive; the password is in it if the operation set one."""
+    """Return all files of the guest's config drive, with the password if the operation set one."""
     password = {"admin_pass": secrets.admin_password} if secrets.admin_password else {}
     files = _openstack(guest, secrets, telling, password)
     facts = msgspec.json.encode(ec2_facts(guest, _hostname(guest, telling)))
@@ -72,7 +72,8 @@ def config_drive(guest: GuestSpec, secrets: GuestSecrets, telling: Telling = PLA
 
 
 def metadata_service(guest: GuestSpec, secrets: GuestSecrets, telling: Telling = PLAIN) -> Files:
-    """All files that the guest may read over the network; never its password. `find` answers for folders, too."""
+    """Return all files that the guest may read over the network, never its password. `find` answers for folders,
+    too."""
     files = _openstack(guest, secrets, telling, {})
     about = ec2_files(ec2_facts(guest, _hostname(guest, telling)))
     for version in EC2_VERSIONS:
@@ -83,7 +84,7 @@ def metadata_service(guest: GuestSpec, secrets: GuestSecrets, telling: Telling =
 
 
 def find(files: Files, path: str) -> bytes | None:
-    """The file, or the list of the folder, one name in each line; None where there is neither."""
+    """Return the file, or the list of the folder, one name in each line; None if there is neither."""
     path = path.strip("/")
     inside = f"{path}/" if path else ""
     listed = files.get(path, files.get(inside))

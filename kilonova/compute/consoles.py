@@ -28,7 +28,7 @@ class Consoles:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, question: ConsoleOpen) -> ConsoleOpened:
-        """Raises `Failed` where the driver cannot say."""
+        """Raise `Failed` where the driver cannot say."""
         try:
             await self._check(question)
             if question.token:
@@ -40,7 +40,7 @@ class Consoles:
         return ConsoleOpened()
 
     async def stop(self) -> None:
-        """Guests go on running; their users connect again."""
+        """Stop the consoles. Guests go on running; users connect again."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

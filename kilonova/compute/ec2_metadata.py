@@ -9,7 +9,7 @@ from kilonova.domain.guest import GuestSpec
 from kilonova.domain.json import Json
 
 SHORT_ID = 8  # hexadecimal digits
-NO_MANIFEST = "FIXME"  # what Nova says: images have none
+NO_MANIFEST = "FIXME"  # Nova's value: images have none
 PUBLIC_KEYS = "public-keys"
 NAMED = "_name"  # of a key in the document: its number and name
 

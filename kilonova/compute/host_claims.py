@@ -1,8 +1,8 @@
 """The share of this host's CPUs, memory pages and PCI devices that each copy of a guest holds.
 
 The host decides: a claim is fitted here, against the other claims, and stored before anything of the copy is created.
-It is taken once per copy, survives a crash, and is dropped with the copy; while a server moves, both of its copies hold
-theirs.
+It is taken once per copy, survives a crash, and is dropped with the copy. While a server moves, both of its copies hold
+their claims.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ class HostClaims:
             self._memory.drop(_name(server, copy))
 
     def with_claims(self, reports: Sequence[CopyReport]) -> list[CopyReport]:
-        """Return the copies with their claims. A guest's definition is true even if the memory of its claim was lost;
-        a claim without a copy is reported as an absent copy, so that a verdict decides about it."""
+        """Return the copies with their claims. If the claim's record was lost, the guest's definition still has it.
+
+        A claim without a copy is reported as an absent copy, so that a verdict decides about it.
+        """
         for report in reports:
             if report.claim is not None and (report.server, report.copy) not in self._claims:
                 self._keep(report.server, report.copy, report.claim)

@@ -25,7 +25,7 @@ def answer_of(connection: http.client.HTTPConnection, most: int = LONGEST_ANSWER
 
 
 def error_in(status: int, answer: bytes) -> tuple[str, str]:
-    """Code and sentence of an error, as Kilonova's own REST says them."""
+    """Return the code and sentence of an error of Kilonova's own REST."""
     try:
         error = json.loads(answer)["error"]
         return str(error["code"]), str(error["message"])

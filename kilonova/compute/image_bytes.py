@@ -1,5 +1,5 @@
-"""Upload and download of images' bytes by a host: by HTTP at an API of the cloud, with the token that came with the
-order. The bus carries no disks; it only gives the address of an API that runs now."""
+"""Upload and download of image bytes by a host, over HTTP with the token of the order. The bus carries no disks; it
+only gives the address of a running API."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class HttpImageBytes:
         _judge(order.image, "upload", status, answer)
 
     async def fetch(self, order: ImageOrder, offset: int) -> AsyncIterator[bytes]:
-        """The bytes from this one on. It may end early, or raise one of `CUT`: then ask for the rest. Raises `Failed`
-        where that is useless."""
+        """Yield the bytes from this offset on. It may end early, or raise one of `CUT`: then request the rest. Raise
+        `Failed` if that is useless."""
         async with self._connected(order.image) as api:
             headers = {TOKEN_HEADER: order.token} | ({"Range": f"bytes={offset}-"} if offset else {})
             response = await api.run(_ask, api.path, headers)
@@ -94,7 +94,7 @@ class _ApiConnection:
 
 
 class _HangUp(threading.Event):
-    """Once set, no thread waits for the other end any more."""
+    """An event that, once set, ends every wait for the other end of the connection."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _HangUp(threading.Event):
     def set(self) -> None:
         super().set()
         with contextlib.suppress(OSError):  # the other end was first
-            # Not the method of a TLS socket, which takes away what the thread uses.
+            # Not the method of a TLS socket, which removes state that the thread uses.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 

@@ -50,7 +50,8 @@ class FileMemory:
 
 
 def cloud_in(path: Path) -> str:
-    """Return the cloud of the memory, read without a trace; "" if it never joined one, or there is no memory."""
+    """Return the cloud in the agent's memory, without changing the file; "" if it never joined one, or there is no
+    memory."""
     if not path.exists():
         return ""
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"

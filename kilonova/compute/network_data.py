@@ -9,7 +9,7 @@ from kilonova.domain.guest_ports import GuestPort, PortAddress
 from kilonova.domain.json import Json
 
 EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
-LINK_NAME = 14  # characters: what Linux takes as the name of a device
+LINK_NAME = 14  # characters: Linux's limit for the name of a device
 
 
 def network_data(ports: Sequence[GuestPort]) -> dict[str, Json]:

@@ -16,7 +16,8 @@ Classes = dict[str, tuple[int, int, float]]
 
 @dataclass(frozen=True)
 class Offer:
-    """Without either set every CPU is shared; with a set of dedicated ones alone, no CPU is."""
+    """The CPUs and devices that a host offers. Without either CPU set, every CPU is shared; with only dedicated CPUs,
+    none is."""
 
     dedicated: frozenset[int] = frozenset()
     shared: frozenset[int] | None = None
@@ -44,7 +45,7 @@ class Offer:
 
 
 def cpu_classes(hardware: HostHardware) -> Classes:
-    """VCPU and PCPU, each where there is one: placement takes no empty inventory."""
+    """Return VCPU and PCPU, without an empty class: placement accepts no empty inventory."""
     amounts = {
         "VCPU": sum(len(cell.shared) for cell in hardware.cells),
         "PCPU": sum(len(cell.dedicated) for cell in hardware.cells),

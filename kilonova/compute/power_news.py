@@ -1,4 +1,5 @@
-"""Power changes of guests, reported with the next heartbeat. A driver does not know why a guest changed: all are.
+"""Power changes of guests, reported with the next heartbeat. All changes are reported: a driver does not know their
+cause.
 
 Each change is reported until a conductor has noted it. After a step it is read again: the step may have changed it.
 """
@@ -40,8 +41,8 @@ class PowerNews:
         return changes[:MOST_AT_ONCE]
 
     def note(self, changes: PowerChanges, noted: Collection[tuple[str, int]]) -> None:
-        """Forget what a conductor has noted, unless it has changed again. The others wait behind those that were not
-        reported yet: else a few dozen servers that are busy for long would keep the rest back."""
+        """Forget the changes that a conductor has noted, unless they have changed again. Move the others to the end of
+        the queue, so that a few dozen servers that are busy for long do not block the rest."""
         for server, copy, on in changes:
             now = self._waiting.pop((server, copy), None)
             if now is not None and ((server, copy) not in noted or now != on):
@@ -54,5 +55,5 @@ class PowerNews:
                 self._waiting[key] = await self._driver.is_on(*key)
 
     def clear(self) -> None:
-        """The host registers, and reports everything."""
+        """Forget all changes: the host registers and reports every guest."""
         self._waiting.clear()

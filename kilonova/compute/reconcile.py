@@ -1,4 +1,4 @@
-"""Carrying out the verdicts on what a returning host holds: first stop what must not run, then remove, then adopt."""
+"""Carry out the verdicts on the copies of a returning host: first stop what must not run, then remove, then adopt."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ class Reconciled:
 async def carry_out(
     driver: Driver, claims: Claims, verdicts: Sequence[Verdict], running: set[tuple[str, int]], tries: Tries
 ) -> Reconciled:
-    """Quarantined copies are left exactly as they are; those that are set aside are switched off. Raises what went
-    wrong with a guest that may still start: the host registers again and tries it once more."""
+    """Carry out the verdicts. Quarantined copies are left exactly as they are; those that are set aside are switched
+    off.
+
+    Raise the error of a guest that may still start: the host registers again and retries it once.
+    """
     done = Reconciled()
     for verdict in verdicts:
         if verdict.action in ("stop", "set_aside"):
@@ -56,13 +59,15 @@ async def carry_out(
 
 
 def _with_claim(claims: Claims, guest: GuestSpec) -> GuestSpec:
-    """The conductor says what the guest shall be; what it holds of the hardware only this host knows."""
+    """Add the claim to the conductor's definition: only this host knows it."""
     return msgspec.structs.replace(guest, claim=claims.of(guest.server, guest.copy))
 
 
 async def _adopt(driver: Driver, claims: Claims, verdict: Verdict, tries: Tries) -> str:
-    """Define it as it shall be, and start it if it shall run; return why that cannot be. The others must not wait for
-    a guest that can never start here, nor for ever for one that fails again and again."""
+    """Define the copy, and start it if it should run. Return the reason if that is impossible.
+
+    Other copies must not wait for a guest that can never start here, nor forever for one that fails repeatedly.
+    """
     copy = (verdict.server, verdict.copy)
     try:
         if verdict.guest is not None:

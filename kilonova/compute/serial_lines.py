@@ -1,4 +1,5 @@
-"""Serial lines that several users share: what the guest writes goes to all, what each writes goes to the guest.
+"""Serial lines that several users share: the guest's output goes to all of them, and each of them may write to the
+guest.
 
 QEMU serves one connection at a time, and a guest stops when its line is not read. So the agent has that one connection
 and reads it always; a user who does not keep up is cut off.
@@ -48,7 +49,7 @@ class _Line:
         return user
 
     async def leave(self, user: _User) -> None:
-        """Once more is harmless: a stream is closed by each who used it."""
+        """Remove a user. This may be repeated: every user of a stream closes it."""
         if user not in self._users:
             return
         self._users.discard(user)

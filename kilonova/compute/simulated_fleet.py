@@ -19,14 +19,14 @@ from kilonova.world import Bus
 logger = logging.getLogger(__name__)
 
 ARRIVING = 100  # hosts that register at a time; more would only wait for each other
-ARRIVING_SECONDS = 2.0  # without anybody registered, after which the next begins: a cell may be away
+ARRIVING_SECONDS = 2.0  # without a new registration, after which the next host starts: a cell may be unreachable
 LOOK_SECONDS = 0.01
 REVIVED_AFTER = 1.0  # seconds; what a supervisor takes to start a crashed agent again
 
 
 @dataclass
 class Life:
-    """One agent from its start to its end."""
+    """An agent from its start to its end."""
 
     agent: Agent
     link: SimulatedLink
@@ -57,7 +57,7 @@ class SimulatedFleet:
                 await self._pace()
 
     async def stop(self) -> None:
-        """Guests go on running: they are in the hardware, not in this process."""
+        """Stop all agents. Guests go on running: they are in the hardware, not in this process."""
         self._closing = True
         for host in list(self._lives):
             self._end(host)
@@ -65,7 +65,7 @@ class SimulatedFleet:
             await asyncio.wait(self._tasks, timeout=5.0)
 
     def awaited(self) -> list[str]:
-        """Hosts that should be part of the cloud by now and are not yet."""
+        """Return the started hosts that have not registered yet."""
         self._arriving = [host for host in self._arriving if self._is_awaited(host)]
         return self._arriving
 
@@ -74,7 +74,7 @@ class SimulatedFleet:
         return life is not None and not life.agent.welcomed and not life.agent.refused and life.link.is_open
 
     async def _pace(self) -> None:
-        """Until the next host may begin."""
+        """Wait until the next host may start."""
         loop = asyncio.get_running_loop()
         while len(self._arriving) >= ARRIVING and loop.time() < self._progress + ARRIVING_SECONDS:
             before = len(self._arriving)

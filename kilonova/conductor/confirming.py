@@ -1,8 +1,10 @@
-"""Moves that their owner has neither confirmed nor reverted within resize_confirm_window are confirmed, by whichever
-conductor looks first: asking twice is harmless. What is refused is asked for again in the next round.
+"""Confirm the moves that their owner has neither confirmed nor reverted within resize_confirm_window.
 
-A move from before the records were restored is confirmed by its owner's word only: it may have been reverted since the
-backup, and the copy that a confirm removes may be the newest (law 15)."""
+Any conductor may do it: asking twice is harmless. A refused confirm is repeated in the next round.
+
+After a restore only the owner may confirm an earlier move: it may have been reverted since the backup, and the copy
+that a confirm removes may be the newest (law 15).
+"""
 
 from __future__ import annotations
 

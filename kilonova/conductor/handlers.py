@@ -49,7 +49,7 @@ from kilonova.world import Row, Store, Tx
 log = logging.getLogger(__name__)
 
 REGISTRATIONS = 64  # of empty hosts at a time
-_STANDING = Sql(  # not the whole row: what the host reports of its hypervisor is long
+_STANDING = Sql(  # not the whole row: the hypervisor's report is long
     select(*hosts.c["session", "epoch", "returning", "forced_down", "fenced"]).where(hosts.c.name == bindparam("host"))
 )
 ORDERS_BYTES = MAX_BODY // 2  # at most, and one more order: user data and files make some of them long
@@ -89,10 +89,13 @@ class MessageHandlers:
         await bus.serve(in_cell(prefix, HOST_ALIVE), _answering(Alive, self.on_alive))
 
     async def on_register(self, message: Register) -> Registered:
-        """Register hosts, a few at a time. When a whole fleet starts at once, most would otherwise give up before it is
-        their turn, and the work for them would only delay those that ask again."""
+        """Register hosts, a few at a time.
+
+        When a whole fleet starts at once, most hosts would otherwise give up before their turn, and the work for them
+        would only delay those that ask again.
+        """
         refused = refusal_of_other_cloud(self.engine, message)
-        if refused:  # before it is heard: what it saw is another cloud's
+        if refused:  # before it is recorded: it has seen another cloud
             return Registered(epoch=0, refused=refused)
         await self._hear(message.host, message.cell, message.seen)
         patience = self.engine.settings.default.report_interval / 5  # the host waits for half of that interval
@@ -201,7 +204,7 @@ class MessageHandlers:
         try:
             return await self._finish(message)
         finally:
-            OPERATION.set(before)  # not by its token: who kills a simulated process ends this in another context
+            OPERATION.set(before)  # not by its token: killing a simulated process ends this in another context
 
     async def _finish(self, message: Finish) -> Finished:
         journal = self.engine.world.db.cell(message.journal)

@@ -1,4 +1,4 @@
-"""A log line for every change of a host's state, as the databases tell it."""
+"""A log line for every change of a host's recorded state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HostLog:
                 try:
                     await self.look(self._engine.world.db.cell(name))
                 except KilonovaError as error:
-                    logger.debug("host states of %s: %s", name, error)  # that a cell is away is said elsewhere
+                    logger.debug("host states of %s: %s", name, error)  # another line reports the unreachable cell
                 except Exception:
                     logger.exception("host states of %s cannot be read", name)
             await self._engine.world.clock.sleep(seconds)

@@ -14,7 +14,7 @@ from kilonova.store.marks import note_upkeep
 from kilonova.store.statements import Sql, database_time, in_list
 from kilonova.world import Store, Tx
 
-# Further ahead than a lease can be: the database's clock was set back, and nobody may live on that (law 16).
+# Longer than a lease can be: the database's clock was set back, which must not extend a lease (law 16).
 _FORGET = Sql(
     delete(workers).where(
         or_(workers.c.lease_until <= bindparam("before"), workers.c.lease_until > bindparam("latest"))
@@ -80,8 +80,8 @@ async def forget_others(engine: Engine) -> None:
 
 
 async def give_back(engine: Engine, journal: Store, driving: set[str]) -> int:
-    """Make steps ready again that this worker has taken and does not do, because it failed between taking and doing (a
-    lost database, say). Those taken within the last lease may just be on their way."""
+    """Make the steps ready again that this worker has taken but does not do, because it failed in between (a lost
+    database, say). Steps taken within the last lease are left: they may just be about to begin."""
 
     async def find(tx: Tx) -> list[tuple[str, int]]:
         mine = await tx.all(_MINE, me=engine.worker, lease=engine.settings.conductor.lease_seconds)

@@ -60,9 +60,12 @@ class Observer:
         self.heard[host] = self.heard_at[host] = (session, self.last_heard)
 
     async def flush(self, echo_works: bool) -> bool:
-        """Record all hosts heard since the last flush, in one transaction. True: one of them was silent for too long.
-        Writes are left out if possible: a cell without hosts needs no observer, and in a quiet one the observer is
-        recorded only now and then."""
+        """Record all hosts heard since the last flush, in one transaction. Return True if one of them was silent for
+        too long.
+
+        Writes are avoided: a cell without hosts needs no observer, and in a quiet cell the observer is recorded only
+        now and then.
+        """
         heard, self.heard = self.heard, {}
         here, down_after = self.engine.world.clock.monotonic(), self.engine.settings.default.service_down_time
         receiving = echo_works and (len(self.known) < 2 or here - self.last_heard <= down_after / 2)
@@ -89,7 +92,7 @@ class Observer:
             flushed = await self.journal.write(body)
             note_upkeep(self.journal)
         except KilonovaError:  # too long a gap counts as not listening: see _follows
-            self.heard = heard | self.heard  # what was heard is recorded later, with its time
+            self.heard = heard | self.heard  # recorded later, with the time when it was heard
             return False
         self.since, self.known, self.flushed = flushed.since, flushed.known, (flushed.now, here)
         self.heard_at = {host: self.heard_at[host] for host in self.known if host in self.heard_at}
@@ -104,9 +107,12 @@ class Observer:
         ]
 
     def _follows(self, now: float) -> bool:
-        """Return whether this flush follows the last one without a gap. In a gap nothing was heard: this process hung,
-        the machine was suspended, or the database was unreachable, so that nothing could be recorded (law 9). A single
-        host would count as down after it, since there is no other to be heard."""
+        """Return True if this flush follows the last one without a gap.
+
+        In a gap nothing was heard: this process hung, the machine was suspended, or the database was unreachable, so
+        that nothing could be recorded (law 9). A single host would count as down after a gap, since no other host is
+        heard to reveal it.
+        """
         longest = max(self.engine.settings.default.service_down_time / 2, 3 * self.engine.flush_seconds)
         return self.flushed is not None and now - self.flushed[0] <= longest
 

@@ -1,4 +1,4 @@
-"""Periodic tasks on every journal, each journal by itself: one that hangs does not delay the others."""
+"""Periodic tasks on every journal, each journal separately: one that hangs does not delay the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PeriodicTask:
         try:
             await self._work(journal)
         except Unreachable as error:
-            logger.debug("%s of %s: %s", name, journal.name, error)  # that it is away was said once
+            logger.debug("%s of %s: %s", name, journal.name, error)  # another line has reported that it is unreachable
         except KilonovaError as error:
             logger.warning("%s of %s: %s", name, journal.name, error)
         except Exception:

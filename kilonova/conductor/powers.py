@@ -1,7 +1,7 @@
-"""Guests that were started or have ended without an order, as their host reports with a heartbeat.
+"""Guests that started or ended without an order, as their host reports with a heartbeat.
 
-The report alone changes nothing: where it differs from the records, an operation lets the host look again (law 3). As
-in Nova, a server that is active and off becomes stopped, and a guest that runs against its owner's word is stopped.
+The report alone changes nothing: where it differs from the records, an operation makes the host check again (law 3). As
+in Nova, a server that is active and off becomes stopped, and a guest that its owner stopped is stopped again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kilonova.store import rows
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)
-MOST_AT_ONCE = 64  # of one heartbeat; the host tells the rest with the next one
-LATER = ("busy", "host_down")  # refused now; the host tells it again
+MOST_AT_ONCE = 64  # of one heartbeat; the host reports the rest with the next one
+LATER = ("busy", "host_down")  # refused now; the host reports it again
 
 
 class Followed(NamedTuple):
-    noted: list[tuple[str, int]]  # the host need not tell these again
+    noted: list[tuple[str, int]]  # the host need not report these again
     register_again: bool = False  # something runs there that may not
 
 

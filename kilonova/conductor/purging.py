@@ -17,7 +17,7 @@ async def purge_all(engine: Engine) -> None:
     try:
         counts = await purge(engine.world.db, days, ledger_days=engine.settings.audit.ledger_days)
     except Unreachable as error:
-        logger.debug("purge: %s", error)  # that it is away was said once
+        logger.debug("purge: %s", error)  # another line has reported that it is unreachable
         return
     if counts:
         log_purge(days, counts)

@@ -1,6 +1,8 @@
-"""Delete soft-deleted servers whose time is over, by whichever conductor looks first: asking twice is harmless. A
-server that was soft-deleted before its records were restored is never reclaimed: its owner may have restored it since
-the backup (law 15). The audit names it (`not_reclaimed`) until it is restored or deleted for good."""
+"""Delete soft-deleted servers after their retention time. Any conductor may do it: asking twice is harmless.
+
+A server that was soft-deleted before its records were restored is never reclaimed: its owner may have restored it since
+the backup (law 15). The audit names it (`not_reclaimed`) until it is restored or deleted for good.
+"""
 
 from __future__ import annotations
 

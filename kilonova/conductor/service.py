@@ -30,9 +30,9 @@ from kilonova.world import Store
 
 logger = logging.getLogger(__name__)
 MOST_BETWEEN_RECLAIMS = 60.0  # seconds
-ALONE_SECONDS = 60.0  # lease of a conductor from which nobody can take over: it only shows that it lives
+ALONE_SECONDS = 60.0  # lease of a conductor without another to take over: it only shows that it lives
 GRACE_SECONDS = 0.4  # that steps under way get when a conductor stops; then another one does them
-ALONE_GRACE_SECONDS = 10.0  # when there is no other
+ALONE_GRACE_SECONDS = 10.0  # without another conductor
 
 
 class Conductor:
@@ -115,7 +115,7 @@ class Conductor:
         await asyncio.wait(tasks, timeout=ALONE_GRACE_SECONDS if self._alone else GRACE_SECONDS)
         self._left |= self._driving
         for task in tasks:
-            task.cancel()  # as if it had been killed here; the next worker finds what was done (law 2)
+            task.cancel()  # as if it had been killed here; the next worker finds its result (law 2)
         await asyncio.wait(tasks)
 
     async def _hand_over(self) -> None:
@@ -210,7 +210,7 @@ class Conductor:
                 if last is not None and last.go is not None and last.go.delay:
                     self._later(journal, last)
         except Unreachable as error:
-            logger.debug("operation %s: %s", operation_id, error)  # that its cell is away was said once
+            logger.debug("operation %s: %s", operation_id, error)  # its unreachable cell was logged before
         except KilonovaError as error:
             logger.warning("operation %s: %s", operation_id, error)
         except Exception:

@@ -1,4 +1,4 @@
-"""Answers of our own REST about operations: what the API shows is what the command line reads."""
+"""The responses of our own REST about operations: the API writes these types, the command line reads them."""
 
 from __future__ import annotations
 

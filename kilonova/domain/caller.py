@@ -15,7 +15,7 @@ class IdentityRef(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """At most one of project, domain and system is set; none: an unscoped token."""
+    """The caller of a request. At most one of project, domain and system is set; none: an unscoped token."""
 
     user: IdentityRef
     project: IdentityRef | None = None

@@ -1,4 +1,4 @@
-"""Why and who: travels from the human or the monitor to the last log line."""
+"""The cause of an operation: its author and request, passed on from the person or monitor to the last log line."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ PER_SERVER, PER_HOST = 32, 256  # connections that a host makes, whatever an API
 
 
 class ByteStream(Protocol):
-    """Both directions of one connection. One task reads, one writes."""
+    """Both directions of a connection. One task reads, one writes."""
 
     async def read(self) -> bytes:
         """Return up to PIECE bytes or one message; b"" at the end."""
 
     async def write(self, data: bytes) -> None:
-        """Return when more may be written. Raises OSError when the other side is gone."""
+        """Return when more may be written. Raise OSError when the other side is gone."""
 
     async def close(self) -> None:
-        """Doing it twice is harmless."""
+        """Close the connection. This may be repeated."""

@@ -20,7 +20,7 @@ def topology_of(sources: TwoSources, vcpus: int) -> CpuTopology | None:
         if wanted > limit:
             raise bad(f"hw_cpu_{part}", str(wanted), f"at most {limit} {part} are allowed")
     if any(wanted > limit for wanted, limit in zip(flavor, limits, strict=True)):
-        flavor = [0, 0, 0]  # the image has lowered the limits: what the flavor prefers no longer counts
+        flavor = [0, 0, 0]  # the image has lowered the limits: the flavor's preference no longer counts
     if not any((*flavor, *image, *(limit != NO_LIMIT for limit in limits))):
         return None
     return _best(vcpus, limits, image if any(image) else flavor)

@@ -1,4 +1,4 @@
-"""Sets of CPUs as operators write them: `0-3,8,^2` is 0, 1, 3 and 8."""
+"""Parse sets of CPUs as operators write them: `0-3,8,^2` is 0, 1, 3 and 8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PART = re.compile(r"(\^?)\s*(\d{1,7})\s*(?:-\s*(\d{1,7}))?")
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """Raises ValueError with the part that is wrong."""
+    """Raise ValueError with the part that is wrong."""
     wanted: set[int] = set()
     unwanted: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -7,12 +7,12 @@ import msgspec
 from kilonova.domain.guest_contents import PublicKey
 from kilonova.domain.json import Json
 
-# The server's private values, sealed (law 13): an operation that has ended keeps none of them.
+# The server's private values, encrypted (law 13): an operation that has ended keeps none of them.
 SEALED = ("user_data", "personality")
 
 
 class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One JSON document of the server's row. Absent keys have their default, so old rows stay readable."""
+    """A JSON document of the server's row. Absent keys have their default, so old rows stay readable."""
 
     metadata: dict[str, str] = {}
     tags: list[str] = []
@@ -34,7 +34,7 @@ class Details(msgspec.Struct, kw_only=True, omit_defaults=True):
     root_device_name: str = "/dev/vda"
     image_properties: dict[str, str] = {}
     image_format: str = ""  # of its disk
-    image_marker: str = ""  # what simulated guests find on its image; "": its id
+    image_marker: str = ""  # the content that simulated guests find on its image; "": its id
     disk_tags: dict[str, str] = {}  # of its local disks: root, ephemeral0, ..., swap
     volume_backed: bool = False  # its root disk is a volume
     trusted_image_certificates: list[str] | None = None

@@ -14,9 +14,9 @@ BESIDE, INSTEAD = "beside", "instead"  # where a rebuild makes the new disks: be
 
 
 class Driver(Protocol):
-    """Verbs declare the wanted state: repeating one is harmless, continuing a half-done one is normal.
+    """A driver of guests. Each method declares a wanted state: it may be repeated, and completes a half-done call.
 
-    All raise `Failed` when the hypervisor refuses; a crash in the middle leaves something the next call completes.
+    All raise `Failed` if the hypervisor refuses; after a crash in the middle the next call completes the work.
     """
 
     filters_ports: bool  # by the rules of their security groups: it gets the members of remote groups then
@@ -26,16 +26,20 @@ class Driver(Protocol):
     async def copies(self) -> Sequence[CopyReport]: ...
 
     async def ensure_disk(self, guest: GuestSpec, *, adopt: int | None = None, image: ImageOrder | None = None) -> str:
-        """Complete disks for this copy: root from the image, ephemeral and swap blank; or all taken over from copy
-        `adopt` where this host can see that copy's (shared storage). `image`: what lets a host fetch the image that it
-        does not have. Returns "created", "adopted" or "kept"."""
+        """Create all disks of this copy: root from the image, ephemeral and swap blank. Or take over those of copy
+        `adopt`, if this host can reach them (shared storage).
+
+        `image`: the order that lets a host fetch an image that it does not have. Return "created", "adopted" or "kept".
+        """
 
     async def room_for_rebuild(
         self, guest: GuestSpec, *, of_copy: int, keeps_ephemeral: bool, image: ImageOrder | None = None
     ) -> str:
-        """BESIDE if the host has room for the disks of this copy beside those of `of_copy`; INSTEAD if they are sure to
-        fit once those are gone, and the image is there. Raises `Failed` if they fit in neither way, or the image cannot
-        be used. Removes nothing of a guest."""
+        """Return BESIDE if the host has space for the disks of this copy beside those of `of_copy`; INSTEAD if they
+        certainly fit once those are removed, and the image is present.
+
+        Raise `Failed` if they fit in neither way, or the image cannot be used. Remove nothing of a guest.
+        """
 
     async def sees_disk(self, server: str, copy: int) -> bool:
         """Return whether this host sees the complete root disk of that copy, created on any host (shared storage)."""
@@ -48,21 +52,23 @@ class Driver(Protocol):
         self, server: str, copy: int, *, to_host: str, to_copy: int, route: DiskRoute | None = None
     ) -> None:
         """Copy the root and ephemeral disks of a stopped guest to another host (or this one) as copy `to_copy`; the
-        originals stay. Where both hosts see the same storage nothing is copied; elsewhere the disks go by the route,
-        without what arrived there before. Swap is not sent: `ensure_disk_size` makes it again."""
+        originals stay.
+
+        On storage that both hosts share nothing is copied; otherwise the disks are sent by the route, except pieces
+        that arrived before. Swap is not sent: `ensure_disk_size` makes it again.
+        """
 
     async def ensure_disk_size(self, guest: GuestSpec) -> None:
         """Grow the complete disks of a stopped guest to its sizes, make the ephemeral and swap disks that it lacks, and
-        remove those that it no longer has. A root or ephemeral disk that is larger raises `Failed`: none shrinks."""
+        remove those that it no longer has. Raise `Failed` if a root or ephemeral disk is larger: none shrinks."""
 
     async def ensure_ephemeral(self, guest: GuestSpec, *, of_copy: int) -> None:
-        """The ephemeral disks of this copy hold what those of the stopped copy `of_copy` on this host hold. The root
-        disk of this copy may come later."""
+        """Give this copy the content of the ephemeral disks of the stopped copy `of_copy` on this host. The root disk
+        of this copy may come later."""
 
     async def ensure_defined(self, guest: GuestSpec, secrets: GuestSecrets | None = None) -> None:
-        """Define the guest. `secrets`: what it shall find on its config drive and at the metadata service besides
-        `guest.contents`; a driver keeps them readable for the guest only. None: those that it was defined with
-        before."""
+        """Define the guest. `secrets`: the private content of its config drive and metadata, beside `guest.contents`; a
+        driver keeps it readable for the guest only. None: keep the secrets of the last definition."""
 
     async def ensure_power(self, server: str, copy: int, *, on: bool) -> None: ...
 
@@ -74,7 +80,7 @@ class Driver(Protocol):
         A missed change is reported later, or when the host registers."""
 
     async def ensure_volume(self, server: str, copy: int, volume: GuestVolume) -> None:
-        """The guest has this volume, running or not; with another connection than before, with this one."""
+        """Attach this volume to the guest, running or not. If the connection has changed, use this one."""
 
     async def ensure_no_volume(self, server: str, copy: int, attachment: str) -> None: ...
 
@@ -92,7 +98,7 @@ class Driver(Protocol):
     async def console(self, server: str, copy: int) -> str: ...
 
     async def consoles(self, server: str, copy: int) -> Sequence[str]:
-        """The kinds of consoles that this guest has (domain/console.py). Raises `Failed` with the code "no_guest", or
+        """The kinds of consoles that this guest has (domain/console.py). Raise `Failed` with the code "no_guest", or
         "guest_off" while it does not run."""
 
     async def open_console(self, server: str, copy: int, kind: str) -> ByteStream:

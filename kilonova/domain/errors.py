@@ -8,10 +8,10 @@ class KilonovaError(Exception):
 
 
 class Refused(KilonovaError):
-    """Nothing happened. The text has the object, the number and the next action.
+    """A refused request: nothing happened. The text has the object, the number and the next action.
 
-    `code` is for programs; each API maps it to a status. Where an API prescribes the status and has no code, the status
-    is given instead. `status` beside a code overrules the mapping.
+    `code` is for programs; each API maps it to a status. If an API prescribes the status and has no code, the status is
+    given instead. `status` beside a code overrides the mapping.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Refused(KilonovaError):
 
 
 class Failed(KilonovaError):
-    """Something was tried and did not work; the engine undoes, retries or goes elsewhere."""
+    """An attempt that failed; the engine undoes, retries or tries another host."""
 
     def __init__(
         self, code: str, message: str, *, elsewhere: bool = False, final: bool = False, details: Any = None
@@ -77,7 +77,7 @@ class StoreError(KilonovaError):
 
 
 class CommitFailed(StoreError):
-    """The transaction is surely not in the database."""
+    """The transaction was certainly not committed."""
 
 
 class Unreachable(CommitFailed):
@@ -93,21 +93,23 @@ class CommitUnknown(StoreError):
 
 
 class WrongStore(StoreError):
-    """Not the database or directory that this cloud knows by that name (law 15); nothing was changed."""
+    """A database or directory that is not the one this cloud knows by that name (law 15); nothing was changed."""
 
 
 class NoAnswer(KilonovaError):
-    """A question on the bus was not answered in time. It proves nothing."""
+    """A request on the bus was not answered in time. That proves nothing."""
 
 
 class Crowded(NoAnswer):
-    """Too many concurrent requests; retry a little later."""
+    """A conductor has too many requests at once; retry a little later."""
 
 
 class NotYet(KilonovaError):
-    """A step cannot go on for a reason outside it; it is looked at again after `seconds`, visibly waiting. With
-    `for_answer`, also as soon as a database or a host answers again. With `keeps_facts`, what the step
-    has written into the operation's facts is stored."""
+    """A step cannot go on for an external reason; it is retried after `seconds`, visibly waiting.
+
+    With `for_answer`, also as soon as a database or a host answers again. With `keeps_facts`, the step's changes of the
+    operation's facts are stored.
+    """
 
     def __init__(
         self, waiting_for: str, seconds: float, *, for_answer: bool = False, keeps_facts: bool = False

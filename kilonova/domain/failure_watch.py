@@ -75,7 +75,7 @@ class WatchDecision(msgspec.Struct, frozen=True):
 
 
 def decide(host: HostState, use: Use, sight: Sight, rules: WatchRules, down_after: float) -> WatchDecision:
-    """About a host that is silent and for which nothing was begun."""
+    """Decide about a silent host for which no record is open yet."""
     needed = WAIT_FACTOR * down_after
     if host.status != "down":
         return WatchDecision(HELD, host.sentence)

@@ -12,7 +12,7 @@ from kilonova.domain.hardware import HardwareRequest, HostClaim, HostHardware
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """One copy of a guest on a host, numbered by the turn that created it (law 4)."""
+    """A copy of a guest on a host, numbered by the turn that created it (law 4)."""
 
     server: str
     copy: int
@@ -27,7 +27,7 @@ class CopyReport(msgspec.Struct, frozen=True, omit_defaults=True):
     whole: bool  # the disk is complete
     marker: str = ""
     defined: bool = True
-    claim: HostClaim | None = None  # what of the host's hardware it holds
+    claim: HostClaim | None = None  # its claim on the host's hardware
     volumes: tuple[str, ...] = ()  # attachments that the guest is defined with
     turn: int = 0  # the highest of the server that the host has had; 0: none that it remembers
 
@@ -43,13 +43,13 @@ class GuestVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     connection: dict[str, Any] = {}  # only where it is connected, and only for that host: a secret is in it
 
     def __repr__(self) -> str:
-        """Without what opens it (law 13)."""
+        """Leave out the connection's secret (law 13)."""
         connected = bool(self.connection)
         return f"GuestVolume(attachment={self.attachment!r}, volume={self.volume!r}, connected={connected})"
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """All a driver needs to make a guest, and may keep; the guest's secrets come beside it (`GuestSecrets`)."""
+    """The definition of a guest, which a driver may keep; the guest's secrets come separately (`GuestSecrets`)."""
 
     server: str
     copy: int
@@ -62,13 +62,13 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     disk_tags: dict[str, str] = {}  # as the request named them: of root, ephemeral0, ..., swap
     image: str = ""
     image_format: str = ""  # as its owner declared it: a driver opens the image as this and as nothing else
-    image_marker: str = ""  # what simulated guests find on the image; "": its id
+    image_marker: str = ""  # the content that simulated guests find on the image; "": its id
     hardware: HardwareRequest | None = None  # the requested hardware; the field's name is part of the wire format
-    claim: HostClaim | None = None  # what the host gave for it
+    claim: HostClaim | None = None  # the host's grant for it
     volumes: list[GuestVolume] = []
     ports: list[GuestPort] = []
     contents: GuestContents = GuestContents()
-    shutdown_seconds: float | None = None  # that it gets to end by itself; None: as its host says
+    shutdown_seconds: float | None = None  # for the guest to shut down; None: the host's default
 
 
 class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +77,7 @@ class Hypervisor(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     version: int = 0
     supported: list[tuple[str, str, str]] = []  # architecture, hypervisor type, vm mode
-    cpu: dict[str, str] = {}  # what flavors may ask for as `capabilities:cpu_info:…`
+    cpu: dict[str, str] = {}  # values that flavors may request as `capabilities:cpu_info:…`
     metrics: dict[str, float] = {}  # by name, as measured when the host registered
 
 

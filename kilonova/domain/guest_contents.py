@@ -1,7 +1,7 @@
-"""Information that a guest gets about itself, by a config drive or the metadata service.
+"""The data that a guest gets about itself, by a config drive or the metadata service.
 
-`GuestContents` is part of the guest's definition, and drivers may keep it. `GuestSecrets` is not: it travels in the
-order of a step beside the definition, is sealed wherever it is recorded, and has no readable repr (law 13).
+`GuestContents` is part of the guest's definition, and drivers may keep it. `GuestSecrets` is not: it is sent in the
+order of a step beside the definition, is encrypted wherever it is recorded, and has no readable repr (law 13).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ports as hosts know them: all that plugging one, serving DHCP for it and filtering its traffic takes."""
+"""Ports as hosts know them: the data for plugging them, serving DHCP and filtering their traffic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The hardware of a host, a guest's request for it, and the host's grant: the host claim.
 
-Placement counts amounts; which CPUs, which cell, which device is decided here, by one pure function. The scheduler asks
-it over the facts of all hosts, the host itself when it takes the claim: the host decides.
+Placement counts amounts; one pure function here decides which CPUs, which cell and which device. The scheduler calls it
+with the facts of all hosts, the host itself when it takes the claim: the host decides.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class HostClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def fit(requested: HardwareRequest, hardware: HostHardware, claims: Sequence[HostClaim]) -> HostClaim | str:
-    """The claim, or a sentence with the numbers that fail. The same facts give the same claim."""
+    """Return the claim, or a sentence with the numbers that fail. The same facts give the same claim."""
     taken = {address for claim in claims for address in claim.addresses}
     devices = free_devices(hardware.devices, taken)
     if not requested.cells:
@@ -102,7 +102,8 @@ def free_cells(hardware: HostHardware, claims: Iterable[HostClaim]) -> list[Free
 def _ordered(
     requested: HardwareRequest, hardware: HostHardware, claims: Iterable[HostClaim], devices: Sequence[PciDevice]
 ) -> list[FreeCell]:
-    """The emptiest cells first; those with suitable devices before all others, or after them if none is wanted."""
+    """Return the cells, emptiest first; those with suitable devices before all others, or after them if none is
+    requested."""
 
     def order(cell: FreeCell) -> tuple[int, ...]:
         here = [device for device in devices if device.cell == cell.host.id]
@@ -137,8 +138,10 @@ def _why_not(tries: Sequence[Sequence[CellClaim | str]]) -> str:
 
 
 def conflicts(hardware: HostHardware, claims: Sequence[tuple[str, HostClaim]]) -> list[str]:
-    """Return the hardware that two servers both hold, given (server, claim) of all copies on one host. Copies of one
-    server that never run together may share a claim, but only the whole claim (rebuild)."""
+    """Return the hardware that two servers both hold, given (server, claim) of all copies on one host.
+
+    Copies of one server that never run together may share a claim, but only the whole claim (rebuild).
+    """
     sentences = []
     for at, (server, claim) in enumerate(claims):
         for other, earlier in claims[:at]:

@@ -47,7 +47,8 @@ def check_cpus(dedicated: str, shared: str) -> None:
 
 
 def check_aliases(aliases: Sequence[PciAlias]) -> None:
-    """Entries of one name are alternatives: they may differ in the device, not in how it is given."""
+    """Check that entries of one name are alternatives: they may differ in the device, but not in its type and NUMA
+    policy."""
     for alias in aliases:
         first = next(other for other in aliases if other.name == alias.name)
         for option in ("device_type", "numa_policy"):

@@ -47,7 +47,7 @@ def requested_hardware(
     image: Mapping[str, str],
     aliases: Sequence[PciAlias] = (),
 ) -> HardwareRequest | None:
-    """None when any host will do that has room. Raises Refused."""
+    """Return the hardware request; None if any host with capacity will do. Raise Refused."""
     sources = TwoSources(extra_specs, image)
     policy = _cpu_policy(sources, vcpus)
     threads = _thread_policy(sources, policy)
@@ -82,7 +82,7 @@ def _cpu_policy(sources: TwoSources, vcpus: int) -> str:
 
 
 def _explicit_cpus(sources: TwoSources, vcpus: int, policy: str) -> str:
-    """`resources:PCPU` says dedicated by itself, `resources:VCPU` shared."""
+    """Return the explicit choice: `resources:PCPU` means dedicated, `resources:VCPU` shared."""
     wanted = {name: sources.flavor[key] for name in ("VCPU", "PCPU") if (key := f"resources:{name}") in sources.flavor}
     wanted = {name: amount for name, amount in wanted.items() if amount not in ("", "0")}
     if not wanted:

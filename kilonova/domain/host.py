@@ -21,7 +21,7 @@ HOST_STATES = {
 
 
 def host_name_error(name: str) -> str:
-    """Why this cannot be the name of a host; empty: it can."""
+    """Return the error in a host name; empty if it is valid."""
     if len(name) > LONGEST_NAME:
         return f"host name {name[:40]!r}…: {len(name)} characters; at most {LONGEST_NAME} are allowed"
     if not _NAME.fullmatch(name):
@@ -58,7 +58,7 @@ class HostState(msgspec.Struct, frozen=True):
     sentence: str
     declared: bool = False  # declared by an operator or proven by a fence, not silence alone
     silent: float = 0.0  # seconds since it was heard, unless declared; within service_down_time they prove nothing
-    proven_by: str = ""  # of one that is down: what proves that it is dead, one of PROOFS
+    proven_by: str = ""  # of one that is down: the proof that it is dead, one of PROOFS
 
     @property
     def is_up(self) -> bool:
@@ -80,7 +80,7 @@ def _is_receiving(seen: Observation, now: float, down_after: float) -> bool:
 
 
 def judge(host: HostFacts, seen: Observation | None, now: float, down_after: float) -> HostState:
-    """The state of a host; silence counts only while the observer itself was receiving (law 9)."""
+    """Judge a host. Its silence counts only while the observer itself was receiving (law 9)."""
     silent = max(0.0, now - host.last_seen)
     if host.fenced:
         return HostState(host.name, "down", f"{host.name} is fenced", True, proven_by=FENCE)

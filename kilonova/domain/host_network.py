@@ -67,7 +67,7 @@ class HostRouter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NetworkDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that one host shall know of networks: its own ports and, on the network node, the routers."""
+    """The network data of one host: its own ports and, on the network node, the routers."""
 
     ports: list[HostPort] = []
     members: dict[str, list[str]] = {}  # by security group; on the way they are here, and not in each rule
@@ -149,16 +149,16 @@ class HostNetwork(Protocol):
 
     @property
     def moment(self) -> int:
-        """Now, for `update`."""
+        """The current moment, for `update`."""
 
     async def start(self) -> None:
         """Read the present state and change it to the wanted one."""
 
     async def stop(self) -> None:
-        """Guests keep their networks; only DHCP and metadata pause."""
+        """Stop DHCP and metadata. Guests keep their networks."""
 
     async def ensure_plugged(self, server: str, copy: int, port: GuestPort) -> Plug:
-        """Before the guest's device is connected, and again before each start."""
+        """Plug the port, before the guest's device is connected and again before each start."""
 
     async def ensure_unplugged(self, server: str, copy: int, port_id: str = "") -> None:
         """Unplug one port of this copy, or all (""). A port that another copy uses stays."""

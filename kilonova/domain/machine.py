@@ -1,5 +1,5 @@
-"""Orders to a simulated machine from outside, past its agent: as to a power controller, a console server, a disk
-port. Every simulated machine listens on its own subject, in whichever process it runs."""
+"""Orders to a simulated machine from outside, bypassing its agent: to its power controller, console server and disk
+port. Every simulated machine listens on its own subject, in any process."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class PlantOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GuestPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A guest that ends by itself, or is started without its agent."""
+    """A guest that ends without an order, or is started without its agent."""
 
     server: str
     power: Literal["on", "off"] = "off"
 
 
-BLANK = "blank"  # what a new local disk holds
+BLANK = "blank"  # the content of a new local disk
 
 
 class LocalDisk(msgspec.Struct):
@@ -65,7 +65,7 @@ class SentDisk(msgspec.Struct, frozen=True):
 
 
 class MachineOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that is set is done, in this order."""
+    """The orders to a machine: all that are set are done, in this order."""
 
     power: bool | None = None
     link: bool | None = None

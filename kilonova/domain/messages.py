@@ -39,7 +39,7 @@ class Verdict(msgspec.Struct, frozen=True):
     action: str  # adopt | stop | destroy | quarantine | set_aside (switched off, then as quarantine)
     why: str
     run: bool = False  # adopt, and it should be running
-    guest: GuestSpec | None = None  # how it shall be defined, where that may have changed while the host was away
+    guest: GuestSpec | None = None  # the definition, if it may have changed while the host was away
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
     destroyed: list[tuple[str, CopyNumber]] = []
     stopped: list[tuple[str, CopyNumber]] = []
     adopted: list[tuple[str, CopyNumber, bool]] = []
-    failed: list[tuple[str, CopyNumber, str]] = []  # of those, what could not be started, and why
+    failed: list[tuple[str, CopyNumber, str]] = []  # of those, the copies that could not be started, and why
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True):
-    """Sent to all conductors by a host whose heartbeat was not answered: the conductor that got it may hang."""
+    """A message to all conductors from a host whose heartbeat was not answered: the conductor that received it may
+    hang."""
 
     host: str
     session: str
@@ -116,7 +117,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One step for one host, with all it needs: an agent never reads a database."""
+    """The order of a step, with everything the host needs: an agent never reads a database."""
 
     journal: str
     operation: str
@@ -140,7 +141,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     register_again: bool = False
     steps: list[StepOrder] = []
     more: bool = False  # than one message takes: ask again at once
-    seen: dict[str, tuple[int, int]] = {}  # what it shall remember besides
+    seen: dict[str, tuple[int, int]] = {}  # further turns to remember
     noted: list[tuple[str, int]] = []  # of the powers that it reported
 
 
@@ -173,7 +174,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class ConsoleQuestion(msgspec.Struct, frozen=True, tag="console"):
-    """Asks for a guest's console output; the answer is a text."""
+    """A request for a guest's console output; the response is a text."""
 
     server: str
     copy: int
@@ -194,7 +195,7 @@ class ConsoleOpened(msgspec.Struct, frozen=True):
 
 
 class HoldingsQuestion(msgspec.Struct, frozen=True, tag="holdings"):
-    """Asks for the copies on the host now; the answer is `Holdings`."""
+    """A request for the copies on the host now; the response is `Holdings`."""
 
 
 class Holdings(msgspec.Struct, frozen=True):

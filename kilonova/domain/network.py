@@ -22,7 +22,7 @@ class VifAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vif(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a server's ports, as last allocated or bound."""
+    """A port of a server, as last allocated or bound."""
 
     port_id: str
     network_id: str

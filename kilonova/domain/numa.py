@@ -1,4 +1,4 @@
-"""NUMA: the cells of a host, the cells a guest asks for, and fitting one into the other.
+"""NUMA: the cells of a host, the cells a guest requests, and fitting one into the other.
 
 Pure functions, the same for the scheduler and for the host itself. A guest's cell goes into one host cell, and no host
 cell takes two cells of one guest.
@@ -22,7 +22,7 @@ class Pages(msgspec.Struct, frozen=True):
 
 
 class HostCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One NUMA cell of a host. CPUs that are neither shared nor dedicated are not for guests."""
+    """A NUMA cell of a host. CPUs that are neither shared nor dedicated are not for guests."""
 
     id: int
     shared: tuple[int, ...]  # many guests run on each
@@ -38,7 +38,7 @@ class HostCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestCell(msgspec.Struct, frozen=True):
-    """One NUMA cell that a guest asks for; CPUs by the guest's own numbers."""
+    """A NUMA cell that a guest requests; CPUs by the guest's own numbers."""
 
     shared: tuple[int, ...]
     dedicated: tuple[int, ...]
@@ -74,7 +74,7 @@ class CellClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class FreeCell:
-    """A host cell and what is left of it."""
+    """A host cell and its free resources."""
 
     host: HostCell
     dedicated: frozenset[int]
@@ -147,7 +147,7 @@ def _pin(free: FreeCell, count: int, emulator: int, policy: str) -> list[int] | 
     chosen = [cpu for core in cores for cpu in core][:count]
     if len(chosen) < count:
         return f"cell {host.id} needs {count} dedicated CPUs on cores with free siblings, {len(chosen)} free there"
-    # the emulator takes what is left over on cores in use before it opens another one
+    # the emulator uses the rest of cores in use before it opens another one
     rest = [cpu for core in reversed(free.free_cores) for cpu in core if cpu not in chosen]
     return [*chosen, *rest[:emulator]]
 
@@ -174,7 +174,7 @@ def _size_text(wanted: str) -> str:
 
 def seat(fitting: Sequence[Sequence[int]]) -> list[int] | None:
     """Return one place for each guest cell, no place twice: `fitting` lists the places of each, the best first."""
-    taken: dict[int, int] = {}  # place → who sits there
+    taken: dict[int, int] = {}  # place → its taker
 
     def assign(who: int, seen: set[int]) -> bool:
         """Take the best free place; only if there is none, move another one."""

@@ -54,7 +54,7 @@ class OpenEvacuation:
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One consumer's part of an abandoned step's remains."""
+    """The share of one consumer in an abandoned step's remains."""
 
     consumer: str
     provider: str

@@ -41,7 +41,7 @@ class BuildRequest(ServerSpec, kw_only=True):
 
 
 class SpecOfMany(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the servers of a request for several."""
+    """The spec of one server in a request for several."""
 
     server_id: str
     operation_id: str
@@ -85,7 +85,7 @@ class RebuildParams(Params, kw_only=True):
 
 
 class RetryParams(Params, kw_only=True):
-    """A server in cell0 that is tried again: the request of then, and what is wanted otherwise."""
+    """A retry of a server in cell0: the original request, and the changes to it."""
 
     spec: ServerSpec
     any_failure: bool = False

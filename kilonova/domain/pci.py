@@ -1,6 +1,6 @@
-"""PCI devices of a host: which may be given to guests, what a guest asks for, and picking them.
+"""PCI devices of a host: which of them guests may have, a guest's request for them, and the choice.
 
-A physical function (type-PF) and its virtual ones (type-VF) exclude each other: who has the one has the others too.
+A physical function (type-PF) and its virtual ones (type-VF) exclude each other: the holder of one has the others too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PciAlias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which devices of a host may be given away; `address` as 0000:81:00.*, parts may be `*` or left out."""
+    """The host's devices that may be given to guests; `address` as 0000:81:00.*, its fields may be `*` or left out."""
 
     vendor_id: Hex4OrAny = "*"
     product_id: Hex4OrAny = "*"
@@ -66,7 +66,7 @@ class DeviceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PciSpec(msgspec.Struct, frozen=True):
-    """One kind of acceptable device."""
+    """A kind of acceptable device."""
 
     vendor_id: str
     product_id: str
@@ -125,7 +125,7 @@ def usable(devices: Iterable[PciDevice], specs: Sequence[DeviceSpec]) -> tuple[P
 
 
 def free_devices(devices: Sequence[PciDevice], taken: Collection[str]) -> list[PciDevice]:
-    """Neither given away themselves, nor part of one that is."""
+    """Return the devices that are not taken, and neither contain nor belong to a taken one."""
     parents = {device.parent for device in devices if device.address in taken and device.parent}
     return [
         device
@@ -163,7 +163,8 @@ def _takes_cards(request: DeviceRequest) -> bool:
 
 
 def _cards(requests: list[DeviceRequest], free: Sequence[PciDevice], near: Nearness) -> Iterator[list[PciDevice]]:
-    """Every way to give whole cards: it decides which virtual functions are left. Guests ask for few of them."""
+    """Yield every way to give whole cards: that decides which virtual functions are left. Guests request few of
+    them."""
     cards = [device for device in free if any(_suits(request, device, near) for request in requests)]
     cards.sort(key=lambda device: (near.distance(device), device.address))
     for chosen in combinations(cards, len(requests)):

@@ -14,11 +14,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     command: str  # of `kilonova plan`
     summary: str
-    on: str = SERVER  # what the operation is about; "": nothing that exists
+    on: str = SERVER  # the subject of the operation; "": nothing that exists
     needs: dict[str, str] = {}  # fields of the body, which are options of the command, with their meaning
     takes: dict[str, str] = {}  # likewise; may be left out
     flags: dict[str, str] = {}  # likewise; true if they are given
-    several: str = ""  # the field that takes more than one of what it is about
+    several: str = ""  # the field that takes several subjects
 
 
 PLANS: dict[str, Plan] = {

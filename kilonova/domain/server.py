@@ -56,7 +56,7 @@ class Flavor(msgspec.Struct, frozen=True):
     requested_swap_mb: int | None = None  # that the request named; None: all of swap_mb
 
     def resources(self) -> dict[str, int]:
-        """Per resource class, zero amounts left out: placement refuses them."""
+        """Return the amounts per resource class, without zero amounts: placement refuses them."""
         disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
         shared = self.vcpus - sum(len(cell.dedicated) for cell in self.hardware.cells) if self.hardware else self.vcpus
         dedicated = self.hardware.dedicated_cpus if self.hardware else 0
@@ -87,9 +87,11 @@ Large = Annotated[int, "64 bits"]  # other numbers have 32 in their column
 
 
 class Server(msgspec.Struct, dict=True):
-    """A server as its cell records it. The one declaration of its row: schema/tables/cell.py makes the columns of these
-    fields, in their order; `from_row` and `columns` are the way out of the table and into it. Documents stay encoded
-    until they are read."""
+    """A server as its cell records it.
+
+    This is the only declaration of its row: schema/tables/cell.py makes the columns of these fields, in their order;
+    `from_row` and `columns` convert it. Documents stay encoded until they are read.
+    """
 
     id: str
     project_id: str

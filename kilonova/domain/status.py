@@ -38,7 +38,7 @@ def status_of(vm_state: str, task_state: str | None) -> str:
 
 
 def vm_states_of(statuses: Iterable[str]) -> set[str]:
-    """The vm_states that may show one of these; empty when no status has such a name."""
+    """Return the vm_states that may show one of these statuses; empty if none is known."""
     wanted = {status.upper() for status in statuses}
     return {
         vm_state

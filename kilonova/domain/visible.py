@@ -1,5 +1,5 @@
-"""Text of users on a terminal or in a log: what would steer the terminal, or turn the direction of the line, is written
-as an escape, so that everything that is there can be seen and nothing else happens."""
+"""Users' text on a terminal or in a log: characters that control the terminal, or turn the direction of the line, are
+shown as escapes, so that the whole text is visible and has no other effect."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""  # its name
     zone: str = ""
     image_metadata: dict[str, str] = {}
-    work: str = ""  # what its backend still has to do, whatever an administrator says of its status
+    work: str = ""  # the task that its backend still has to do, whatever status an administrator sets
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is under way: it can be used, or never will be."""
+        """Return True if no task is under way: the volume can be used, or never will be."""
         return self.is_broken or not self.status.endswith("ing")
 
     @property
@@ -81,7 +81,7 @@ class SnapshotState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attached(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a server's attachments."""
+    """An attachment of a server."""
 
     id: str
     volume_id: str
@@ -109,8 +109,8 @@ class WantedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of a server's volumes, as recorded in the server's own row, from the acceptance of the request until the
-    volume is released."""
+    """A volume of a server, as recorded in the server's own row, from the acceptance of the request until it is
+    released."""
 
     id: str  # as the API shows it: bdm_uuid
     volume_id: str

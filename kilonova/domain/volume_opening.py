@@ -16,7 +16,7 @@ class VolumeOpening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrownVolume(msgspec.Struct, frozen=True):
-    """Informs a host that a volume of a guest is larger now."""
+    """The message to a host that a guest's volume is larger now."""
 
     attachment: str
     size: int  # GB

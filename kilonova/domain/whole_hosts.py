@@ -1,4 +1,4 @@
-"""Operations about whole hosts: the plan, and who goes first, last or not at all."""
+"""Operations about whole hosts: the plan, and the order of servers: first, last or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIB, MIB = 2**30, 2**20
 
 
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One server: what is done with it, and where to."""
+    """The planned action for one server, and its destination."""
 
     do: str = "evacuate"  # the operation
     server: str
@@ -38,7 +38,7 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     source: str
     why: str
-    changes: list[str]  # the smallest that would let it fit, each enough by itself
+    changes: list[str]  # the smallest that would let it fit; each alone is enough
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +67,8 @@ class HostPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choice_of_owners(extra_specs: Mapping[str, str], metadata: Mapping[str, str]) -> tuple[int | None, str]:
-    """The rank of a server, or None and the sentence why it stays. The flavor's value counts before the owner's, but
-    `never` counts in any case."""
+    """Return the rank of a server, or None and the reason why it stays. The flavor's value takes precedence over the
+    owner's, but `never` counts in any case."""
     by_flavor, by_owner = extra_specs.get(EVACUATE), metadata.get(EVACUATE)
     if by_flavor == NEVER:
         return None, f"its flavor has {EVACUATE}={NEVER}"

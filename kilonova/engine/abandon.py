@@ -1,7 +1,7 @@
-"""An operator's word about an operation that waits: try it now, or go on without that entry (law 17).
+"""An operator's intervention in an operation that waits: resume it now, or abandon its current entry (law 17).
 
 `abandon` skips one undo, or one step past the point of no return, that was refused for good or often enough. It never
-moves permission to run. What it left is a finding, the server's until an operator settles it.
+moves permission to run. Whatever the step left behind is a finding of the server until an operator settles it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def resume(engine: Engine, journal: Store, operation_id: str, cause: Cause
 
 
 async def abandon(engine: Engine, journal: Store, operation_id: str, cause: Cause, reason: str) -> None:
-    """Skip the entry that waits and go on with the rest. Raises `Refused` where that is not safe or not needed."""
+    """Skip the entry that waits and go on with the rest. Raise `Refused` where that is not safe or not needed."""
     seen = await _look(engine, journal, operation_id)
     left = await _held(engine, seen)
     intervention = Intervention("abandon", cause, reason)
@@ -117,8 +117,8 @@ async def _step(engine: Engine, tx: Tx, op: Op, row: Row) -> tuple[AnyStep, Go]:
 
 
 async def _check(engine: Engine, tx: Tx, op: Op, row: Row, step: AnyStep, go: Go) -> None:
-    """Refuse unless the step failed for good or often enough and nobody is trying it now; never abandon a copy that
-    may run on a host that is not declared down."""
+    """Refuse unless the step failed for good or often enough and is not being tried now. Never abandon a copy that may
+    run on a host that is not declared down."""
     host = await judge_host(tx, go.target.host, engine.settings.default.service_down_time) if go.target.host else None
     if not op.course.stuck:
         waits = f"it waits for {op.waiting_for}" if op.waiting_for else f"it is {op.state}"

@@ -1,6 +1,7 @@
-"""Accepting a request is one transaction: checks, the server's turn and task_state, the operation, its first step.
+"""Accept a request in one transaction: the checks, the server's turn and task_state, the operation, its first step.
 
-Nothing is stored when `check` refuses; the loser of a race gets `Refused` with the state that won (never a 500)."""
+If `check` refuses, nothing is stored. The loser of a race gets `Refused` with the state that won (never a 500).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Overtaken(Conflict):
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
-    """An explicit Idempotency-Key: the only thing that makes two requests one (law 10)."""
+    """An explicit Idempotency-Key: the only way to make two requests one (law 10)."""
 
     key: str
     route: str
@@ -78,7 +79,7 @@ class Accepted(msgspec.Struct, frozen=True):
 async def accept(engine: Engine, journal: Store, ask: Ask) -> Accepted:
     operation_id = ask.operation_id or engine.world.ids.uuid()
     first = ""
-    is_new = ask.operation_id is None  # nobody can have stored an id that was just made
+    is_new = ask.operation_id is None  # an id that was just made cannot be stored yet
 
     async def body(tx: Tx) -> Accepted:
         nonlocal first, is_new
@@ -127,7 +128,7 @@ async def _accept(
             old.course.stack = []
         op.course = await supersede(tx, old, operation, operation_id, now)
         await records.interrupted(tx, old, f"The operation was superseded by {operation.name}.", now)
-        op.committed = not operation.inherits  # nobody would be left to undo what was interrupted
+        op.committed = not operation.inherits  # no operation would be left to undo the interrupted one
     await _seize(tx, operation, op, subject, now)
     if subject.live is not None and engine.settings.notifications.is_on:
         await Teller(engine, tx, journal, old).superseded()
@@ -177,13 +178,16 @@ async def _earlier(tx: Tx, ask: Ask, operation_id: str, now: float) -> Accepted 
     """Return the operation of the same request: its commit was unknown (law 12), its id is stable, or it has the same
     key."""
     if await rows.fetch(tx, operations, id=operation_id) is not None:
-        return Accepted(operation_id)  # our own: nobody may have been woken for it
+        return Accepted(operation_id)  # our own: perhaps no worker was woken for it
     return await claim_key(tx, ask, now)
 
 
 async def claim_key(tx: Tx, ask: Ask, now: float) -> Accepted | None:
-    """Take the request's key, or return the operation of the request that has it. While that one is still being
-    accepted, this one waits here: else it would find the server busy and be refused."""
+    """Insert the request's key, or return the operation that already has it.
+
+    If another request with the same key is still being accepted, the insert waits for it: otherwise this request would
+    find the server busy and be refused.
+    """
     if ask.key is None or await rows.put(tx, idempotency_keys, unless_there=True, **_key_row(ask.key, ask, "", now)):
         return None
     return await known_key(tx, ask)

@@ -25,8 +25,8 @@ class _Placed(msgspec.Struct):
 
 
 def stored_spec(spec: ServerSpec) -> str:
-    """Return the request spec of a server that is being placed or was built. Networks, destination and files are left
-    out: only a server without a host needs them, and its operation carries them (law 6)."""
+    """Return the request spec of a server that is being placed or was built, without networks, destination and files:
+    only a server without a host needs them, and its operation has them (law 6)."""
     details = msgspec.structs.replace(spec.details, personality=None)
     return to_json(msgspec.structs.replace(spec, details=details, networks=[], host=None, forced=False))
 

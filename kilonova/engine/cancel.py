@@ -1,4 +1,4 @@
-"""Cancelling: allowed until the point of no return was taken; everything done so far is undone."""
+"""Cancel an operation: allowed until the point of no return was taken; everything done so far is undone."""
 
 from __future__ import annotations
 

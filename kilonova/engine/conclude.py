@@ -1,6 +1,7 @@
-"""Finishing a step is one transaction: its result, every row it changes in that database, the next step.
+"""Finish a step in one transaction: its result, every row it changes in that database, the next step.
 
-The compare-and-set on the operation row (ordinal) makes a late or doubled finish harmless: it is refused."""
+The compare-and-set on the operation row (ordinal) makes a late or doubled finish harmless: it is refused.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class Next:
 
     @property
     def host(self) -> str:
-        """The host of the next step; "": CONTROL, or there is none."""
+        """The host of the next step; "" for CONTROL, or without a next step."""
         return self.go.target.host if self.go is not None else ""
 
     @property
@@ -105,12 +106,13 @@ async def conclude(
     session: str | None = None,
     guard: Callable[[Tx], Awaitable[bool]] | None = None,
 ) -> Next:
-    """Finish a step. Raise `Superseded` when the operation has moved on without this worker. So does `guard` when the
-    host is not the same any more; it returns whether the answer may give the host the next step.
+    """Finish a step. Raise `Superseded` if the operation has moved on without this worker.
+
+    `guard` raises the same if the host has another session; it returns True if the host may get the next step.
 
     A conductor that did a CONTROL step itself gives `ctx`, `done` and the operation as it wrote it (`known`). That
     saves reading the operation, the step and the server again: the ordinal proves that the step is still the current
-    one, and the turn guards what is written to the server.
+    one, and the turn guards the writes to the server.
     """
     calls = 0
 
@@ -282,7 +284,7 @@ async def leave_to_host(tx: Tx, op: Op, step: AnyStep, done: Go, now: float) -> 
     there."""
     if (done.way == "do" or step.undo_debt) and op.server_id:
         await debts.owe_removal(tx, done.target.host, op.server_id, done.target.copy, op.id, now)
-    else:  # it may have to start again what it holds
+    else:  # it may have to start its copy again
         await raise_epoch(tx, done.target.host)
 
 
@@ -299,8 +301,11 @@ async def advance(
     *,
     stood: Stood | None = None,
 ) -> Next:
-    """Store the next step, or the end. A step of CONTROL or of the `reporter` is taken in the same transaction.
-    `ordinal`: the stored one, if steps were done since. `stood`: the position before, if notifications are sent."""
+    """Store the next step, or the end. Take a step of CONTROL or of the `reporter` in the same transaction.
+
+    `ordinal`: the stored one, if further steps were done since. `stood`: the former position, if notifications are
+    sent.
+    """
     host_before = ctx.server.host if ctx.server is not None else None
     following = await _advance(engine, tx, journal, op, move, ctx, now, reporter, ordinal)
     if stood is not None:
@@ -335,7 +340,7 @@ async def _advance(
     await ctx.apply(tx, now)
     following = Next(op, step, move, ctx.changed_server)
     if reporter is not None and ctx.wrote_rows:
-        following.server = await load_server(tx, journal, op)  # the order has all that was written
+        following.server = await load_server(tx, journal, op)  # the order has all written columns
     worker = _taker(engine, following, reporter)
     if worker and move.target.host:
         try:

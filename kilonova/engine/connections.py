@@ -54,8 +54,11 @@ async def with_volumes(world: World, guest: GuestSpec, host: str) -> GuestSpec:
 
 
 async def _connected(volumes: VolumeService, one: GuestVolume, host: str) -> GuestVolume | None:
-    """Return the volume with its connection if that is this host's: another host's secret is never passed on. None:
-    an administrator removed the attachment (os-force_detach); the guest goes without, except for its root disk."""
+    """Return the volume with its connection if that is this host's: another host's secret is never passed on.
+
+    None: an administrator removed the attachment (os-force_detach). The guest runs without the volume, unless it is the
+    root disk.
+    """
     try:
         connection = await volumes.connection(one.attachment)
     except Refused:

@@ -1,5 +1,8 @@
-"""Tokens that open one console of one copy of a server for a few minutes. They are stored nowhere: the key of the
-secrets makes and reads them, and the server's record says whether that copy is still the one that may run."""
+"""Tokens that open one console of one copy of a server for a few minutes.
+
+They are not stored: the key of the cloud's secrets makes and reads them, and the server's record says whether that copy
+is still the one that may run.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """The context of a step: the operation's facts, the server, the world, and a list of row changes for its finishing
-transaction. A step never opens a transaction on its own journal's database: its changes there are committed together
-with its result and the next step, or not at all."""
+transaction.
+
+A step never opens a transaction on its own journal's database: its changes there are committed together with its result
+and the next step, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Subject(Generic[P_co]):
 
 @dataclass
 class Context(Generic[F_co, P_co]):
-    """One CONTROL step, or the recording of a host's step."""
+    """The context of a CONTROL step, or of the recording of a host's step."""
 
     world: World
     journal: Store
@@ -98,7 +101,7 @@ class Context(Generic[F_co, P_co]):
     problem: Problem | None = None
     attempt: int = 1
     accepted_at: float = 0.0  # by the journal's clock
-    rehearsing: bool = False  # a dry run: what is chosen is not going to be claimed
+    rehearsing: bool = False  # a dry run: the choice is not going to be claimed
     begin: Begin | None = None  # start another operation in the given transaction
     ask: AskChild | None = None  # accept a child operation on a server
     wake: Callable[[str, str], Awaitable[None]] | None = None  # (journal, operation): there is work
@@ -171,7 +174,7 @@ class Context(Generic[F_co, P_co]):
         self._claims_change(host)
 
     def forget_planned_copy(self, copy: int, host: str) -> None:
-        """Remove the record of a planned copy if nobody has begun to make it."""
+        """Remove the record of a planned copy, unless its host has begun to make it."""
 
         async def change(tx: Tx, now: float) -> None:
             await rows.remove(tx, cell.copies, server_id=self.server_id, copy=copy, host=host, state="making")
@@ -226,7 +229,7 @@ AnyContext = Context[Any, Any]
 
 @dataclass
 class HostContext:
-    """One step on a host: the driver, the copy it is about, and the facts it was sent."""
+    """The context of a step on a host: the driver, its copy, and the facts that the order brought."""
 
     driver: Driver
     claims: Claims

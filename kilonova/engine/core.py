@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 CONTROL_JOURNAL = "control"
 TRIES = 6  # about three seconds
-LONGEST_PAUSE = 0.8  # seconds between two tries: what waits for a database goes on within a second once it answers
+LONGEST_PAUSE = 0.8  # seconds between two tries: an operation goes on within a second once its database answers
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Engine:
     scheduler: Scheduler | None = None
     flush_seconds: float = 1.0  # how often heartbeats are written, or more often if hosts soon count as silent
     waiting: WaitingList = field(default_factory=WaitingList)
-    on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # goes on with a CONTROL step taken elsewhere
+    on_mine: Callable[[Store, Any], Awaitable[None]] | None = None  # continues with a CONTROL step taken elsewhere
     settings: Settings = field(init=False)  # the world's
     _waking: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -70,9 +70,11 @@ class Engine:
         await self.wake(journal, operation_id)
 
     async def write(self, journal: Store, body: Body[T]) -> T:
-        """Run the body until its outcome is known: bodies here find their own earlier commit and say so (law 12). The
-        API gives up after a while, since a client waits for its answer. A conductor goes on, unless the whole cell is
-        away: then it has the other cells."""
+        """Run the body until its outcome is known: bodies here recognise their own earlier commit (law 12).
+
+        The API gives up after some tries, since a client waits for the response. A conductor goes on, unless the whole
+        cell is unreachable: it has other cells to serve.
+        """
         pause, tries = 0.05, 0
         while True:
             try:
@@ -103,7 +105,8 @@ class Engine:
 
 
 def has_servers(journal: Store) -> bool:
-    """Cells hold servers and the API's records; control has only mappings and build requests."""
+    """Return True if the journal's database has servers and the API's records: control has only mappings and build
+    requests."""
     return journal.name != CONTROL_JOURNAL
 
 

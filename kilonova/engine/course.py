@@ -11,10 +11,10 @@ from kilonova.domain.operation import BACK, FORWARD, REWIND
 from kilonova.engine.model import FOREVER, AnyOperation, Target
 
 INHERIT, ENDING = "inherit", "ending"
-TRIES = 10  # that were answered and refused; then it waits for somebody (law 17)
+TRIES = 10  # counted refusals; then it waits for an operator (law 17)
 TRIED_EVERY = 60.0  # seconds, while it waits
 ABANDONED = "abandoned"
-UNANSWERED = ("deadline", "host_down")  # codes of problems in which nobody has refused
+UNANSWERED = ("deadline", "host_down")  # codes of problems without a refusal
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):
@@ -28,7 +28,7 @@ class Begun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a step did not work."""
+    """The reason why a step failed."""
 
     code: str
     message: str
@@ -53,7 +53,7 @@ class Course(msgspec.Struct, kw_only=True):
     targets: list[Target] = []  # of the current step, still to do
     problem: Problem | None = None
     refusals: int = 0  # counted tries of an undo, or of a step that has no way back
-    stuck: str = ""  # why that waits for somebody, and what to type
+    stuck: str = ""  # why that step waits for an operator, and the command to type
 
 
 class Go(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +104,11 @@ def after_failure(
     committed: bool,
     max_attempts: int,
 ) -> Go | End:
-    """Decide after a failure: the same step again, another host, or back. An undo, an ending or a step without a way
-    back is repeated until it works or somebody abandons it (law 17)."""
+    """Decide after a failure: retry the step, try another host, or undo.
+
+    An undo, an ending or a step that cannot be undone is repeated until it succeeds or an operator abandons it (law
+    17).
+    """
     retries = FOREVER if way == "undo" or course.mode == ENDING else operation.step(done.step).retry
     if retries == FOREVER:
         return _insist(course, problem, done)

@@ -31,14 +31,14 @@ async def end_operation(
 ) -> None:
     """Write the rows of the ending transaction: the server's, the operation's, its action and fault."""
     op.state, op.waiting_for = end.state, None
-    if not ctx.server_is_locked:  # its host may have left a word meanwhile (recheck)
+    if not ctx.server_is_locked:  # its host may have left a report meanwhile (recheck)
         ctx.server = await load_server(tx, journal, op)
     if ctx.server is not None:
         ctx.set_server(task_state=None, operation_id=None)
     if end.state == "done":
         op.course.problem = None  # an earlier attempt's; its step rows keep it
         operation.settle(ctx)
-    elif op.course.mode == FORWARD:  # all but what was abandoned is done
+    elif op.course.mode == FORWARD:  # everything but the abandoned step is done
         operation.settle(ctx)
     else:
         ctx.problem = op.course.problem
@@ -57,7 +57,7 @@ async def end_operation(
             await records.fault(tx, op, records.ABANDONED, problem, now)
         elif problem.code != "cancelled":
             await records.fault(tx, op, operation.message_for(problem), problem, now)
-        elif ctx.server_changes.get("vm_state") == ERROR:  # who finds a server in ERROR wants to know why
+        elif ctx.server_changes.get("vm_state") == ERROR:  # a server in ERROR needs a fault that says why
             await records.fault(tx, op, records.CANCELLED, problem, now)
 
 

@@ -1,8 +1,7 @@
-"""The two documents of an operation in its journal: `params`, as they were requested, and `facts`, as the steps find
-them.
+"""The two documents of an operation in its journal: `params`, the request, and `facts`, the findings of its steps.
 
 Each family of operations has a Struct for both (domain/params.py, operations/facts.py). A step writes its findings into
-`ctx.facts`. The engine stores what changed together with the step's end, or not at all.
+`ctx.facts`. The engine stores the changes together with the step's end, or not at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remains of an abandoned step: shown, and the server's, until an operator settles them (law 17); and who did."""
+"""The findings that abandoned steps left, with the operator who settled them (law 17)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Intervention:
-    """An operator's word about an operation."""
+    """An operator's decision about an operation."""
 
     verb: str  # resume | abandon
     cause: Cause

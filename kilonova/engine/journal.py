@@ -1,4 +1,4 @@
-"""Reading and writing the journal: operations and their steps. Their times are the database's own (law 16)."""
+"""Read and write the journal: operations and their steps. Their times are the database's own (law 16)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Op(msgspec.Struct, kw_only=True):
         return params
 
     def facts(self, operation: Operation[F, P]) -> F:
-        """Return the facts, decoded once; what is changed in them is stored with the operation."""
+        """Return the facts, decoded once. Changes in them are stored with the operation."""
         if self.known_facts is None:
             self.known_facts = msgspec.json.decode(self.stored_facts, type=operation.facts_type)
         facts: F = self.known_facts
@@ -116,8 +116,10 @@ async def load(tx: Tx, operation_id: str, *, lock: bool = False) -> Op | None:
 
 
 async def is_unchanged(tx: Tx, op: Op) -> bool:
-    """Lock the row as `load` does and return whether it still equals `op`, as its last writer has it in memory.
-    Reading and decoding the whole row would cost five times as much, and a create finishes nine steps."""
+    """Lock the row as `load` does and return True if it still equals `op`, the copy in its last writer's memory.
+
+    Reading and decoding the whole row would cost five times as much, and a create finishes nine steps.
+    """
     row = await tx.one(_STANDING, id=op.id)
     if row is None or not row["live"]:
         return False
@@ -198,7 +200,7 @@ def stripped(op: Op, *, is_last: bool = False) -> dict[str, str]:
     if _may_have_sealed(params):
         columns["params"] = to_json(without_sealed(json_object(params)))
     if _may_have_sealed(facts):
-        # An heir may still have to put back what was there before, unless it is the server's last operation.
+        # An heir may still have to restore the former state, unless it is the server's last operation.
         keeps = ("before",) if op.superseded_by and not is_last else ()
         document = json_object(facts)
         stripped_facts = {name: one if name in keeps else without_sealed(one) for name, one in document.items()}
@@ -293,7 +295,7 @@ async def fetch_step(tx: Tx, operation_id: str, ordinal: int) -> Row | None:
 
 
 def go_from(row: Row) -> Go:
-    """The step row as the course knows it."""
+    """Convert a step row for the course."""
     return Go(
         step=row["name"],
         way=row["way"],

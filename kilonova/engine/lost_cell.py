@@ -1,4 +1,4 @@
-"""Records of a lost cell, made again in the empty database that takes its place: `kilonova db lost` (law 15).
+"""Rebuild the records of a lost cell in the empty database that replaces it: `kilonova db lost` (law 15).
 
 Control knows its servers and hosts, placement their allocations. Hosts report the guests: a guest on the host that has
 the server's claim is adopted (hosts/lost_guests.py); every other guest goes to quarantine.
@@ -52,7 +52,7 @@ async def remake(stores: OpenStores, replacement: Row) -> Remade:
     recorded = await record_missing(stores, name, servers, replacement["era"] * TURNS, reports_decide=True)
 
     async def admit(tx: Tx) -> None:
-        for server in servers:  # nobody knows any more which of them were soft-deleted
+        for server in servers:  # it is unknown which of them were soft-deleted
             await count_server(tx, server)
         await admit_replacement(tx, replacement)
 

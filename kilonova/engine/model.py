@@ -38,7 +38,8 @@ class Target(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class StepTargets(Generic[F_contra]):
-    """Finds the targets of a step in the operation's facts when the step is due; a step without a target is skipped."""
+    """A function that reads the targets of a step from the operation's facts when the step is due. Without a target the
+    step is skipped."""
 
     name: str
     targets: Callable[[F_contra], Sequence[Target]]
@@ -50,8 +51,8 @@ ControlWork = Callable[["Context[F_contra, P_contra]"], Awaitable[None]]
 HostWork = Callable[["HostContext"], Awaitable[StepResult | None]]
 Record = Callable[["Context[F_contra, P_contra]", StepResult], None]
 
-# What silence of the step's host may lead to (engine/silence.py)
-WAIT = "wait"  # only an answer, a fence or the operator's word ends it
+# The effect of a silent host on its step (engine/silence.py)
+WAIT = "wait"  # only an answer, a fence or an operator's declaration ends it
 FAIL = "fail"  # nothing can be left running there: fail, and go elsewhere
 DEBT = "debt"  # the work is cleaning: leave a debt and go on
 
@@ -65,7 +66,7 @@ FOREVER = 1_000_000  # retries of a step that only ever cleans up
 
 @dataclass(frozen=True)
 class Step(Generic[F_contra, P_contra]):
-    """One line of an operation. `do` on CONTROL gets a Context, on a host a HostContext; `record` writes rows in the
+    """A step of an operation. `do` gets a Context on CONTROL and a HostContext on a host; `record` writes rows in the
     transaction that finishes the step; `undo` must be safe when nothing happened."""
 
     name: str
@@ -89,11 +90,11 @@ class Step(Generic[F_contra, P_contra]):
     with_guest: bool = False  # its order describes the guest, to do it and to undo it
     with_secrets: bool = False  # it gets those of the operation; a host also the guest's secrets
     tokens: tuple[str, ...] = ()  # that its host gets (engine/tickets.py): UPLOAD_TOKEN, IMAGE_TOKEN, DISK_TOKEN
-    only_rows: bool = False  # changes rows of this cloud and nothing else: it waits for a database, nobody refuses it
+    only_rows: bool = False  # changes only rows of this cloud: it waits for a database, nothing refuses it
     at_once: bool = (
         False  # CONTROL, cannot fail, shows nothing: done in the transaction that finishes the step before it
     )
-    claims: bool = False  # changes what is held in placement; abandoned, what is held stays the server's
+    claims: bool = False  # changes allocations in placement; if abandoned, they stay the server's
 
     def control_work(self, way: str) -> ControlWork[F_contra, P_contra]:
         return cast("ControlWork[F_contra, P_contra]", self.do if way == "do" else self.undo)
@@ -130,13 +131,15 @@ class Notification:
     ends: str = ""  # the step that ends it; "": the operation's end
     fails_from: str = ""  # failures of this step and later ones are sent as its error; "": Nova has none
     has_phases: bool = True  # else it is sent once, when it begins
-    sender: str = "compute"  # | conductor | api: whose word it is
+    sender: str = "compute"  # | conductor | api: the publisher
     on: str = ""  # the fact that names the host that says it; "": the server's own
 
 
 class Operation(Generic[F, P]):
-    """Base of all operations: class attributes say what it is, three functions and a list of steps what it does. `F`
-    and `P` are the types of its facts and parameters; mypy checks its steps against them."""
+    """The base of all operations: class attributes describe it; three functions and a list of steps do it.
+
+    `F` and `P` are the types of its facts and parameters; mypy checks its steps against them.
+    """
 
     facts_type: type[F]
     params_type: type[P]
@@ -146,7 +149,7 @@ class Operation(Generic[F, P]):
     task_state: ClassVar[str | None] = None
     from_states: ClassVar[frozenset[str]] = frozenset()
     supersedes: ClassVar[bool] = False  # takes over from a live operation instead of being refused
-    inherits: ClassVar[bool] = True  # undoes what that one had begun; delete works from records instead
+    inherits: ClassVar[bool] = True  # undoes what the superseded operation had begun; delete works from records instead
     again_from: ClassVar[str | None] = None  # the step to return to when another host may do better
     steps: Sequence[Step[F, P]] = ()
     ending: Sequence[Step[F, P]] = ()  # after everything was undone
@@ -166,7 +169,7 @@ class Operation(Generic[F, P]):
         """Write rows in the accepting transaction beyond the server's own."""
 
     def joins(self, subject: Subject[P]) -> bool:
-        """Return whether the live operation already does what is requested: the caller gets that one (law 10)."""
+        """Return True if the live operation already does what is requested: the caller joins it (law 10)."""
         return False
 
     def outlook(self, subject: Subject[P], facts: F) -> JsonObject:
@@ -189,7 +192,7 @@ class Operation(Generic[F, P]):
 
     @cached_property
     def course(self) -> list[Step[F, P]]:
-        """All steps in order: the way forward, then the ending."""
+        """Return all steps in order, forward and then the ending."""
         return [*self.steps, *self.ending]
 
     @cached_property

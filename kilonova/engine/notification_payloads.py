@@ -1,5 +1,7 @@
-"""Payloads of notifications: Nova's versioned objects, their names, versions and keys, with what this cloud knows. Keys
-that it does not know are null or empty, in Nova's type. Nothing that is sealed gets in (law 13)."""
+"""The payloads of notifications: Nova's versioned objects with their names, versions and keys.
+
+Keys that this cloud has no value for are null or empty, in Nova's type. No secret gets in (law 13).
+"""
 
 from __future__ import annotations
 

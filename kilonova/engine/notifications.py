@@ -1,8 +1,11 @@
-"""Notifications of an operation, by Nova's names. Each is a row of the journal's database, written in the transaction
-that makes it true: nothing is sent that did not happen, and what happened is sent even if a process dies.
-The senders beside the conductors do the rest (kilonova/notifications).
+"""Notifications of an operation, by Nova's names.
 
-An operation's positions before and after a transaction decide what to send, so that nothing has to be remembered."""
+Each is a row of the journal's database, written in the transaction that makes it true: nothing is sent that did not
+happen, and every event is sent even if a process dies. The senders beside the conductors send the rows
+(kilonova/notifications).
+
+An operation's positions before and after a transaction decide what to send, so that nothing has to be remembered.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,14 @@ class Teller:
         self._left: Server | None = None
 
     async def begun(self) -> None:
-        """The operation was stored."""
+        """Notify that the operation was stored."""
         for one in self.operation.notifications:
             if not one.begins:
                 await self.notify(one, START)
         await self._begin(-1)
 
     async def moved(self, was: Stood, end: End | None) -> None:
-        """A step has ended: the next one was stored, or the operation has ended."""
+        """Notify that a step has ended: the next one was stored, or the operation has ended."""
         now = _stood(self.op.course)
         before = self._position(was.at) if was.mode == FORWARD else -1
         again = now.attempt > was.attempt
@@ -78,7 +81,7 @@ class Teller:
             await self._end(end)
 
     async def superseded(self) -> None:
-        """Another operation has taken over, and this one will not end by itself."""
+        """Notify that another operation has taken over, so that this one will not end by itself."""
         course = self.op.course
         if course.mode == FORWARD:
             text = f"The operation was superseded by operation {self.op.superseded_by}."

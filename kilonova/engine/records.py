@@ -1,5 +1,8 @@
-"""The API's view of an operation: action, events, fault. Written by the engine from the steps, with Nova's names,
-so that no operation file repeats them. Only cells have these tables; `place` in control has none."""
+"""The API's view of an operation: action, events, fault.
+
+The engine writes it from the steps, with Nova's names, so that no operation file repeats them. Only cells have these
+tables; `place` in control has none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dry run: the same checks and the same plan as the real thing, on the same code path, with nothing stored."""
+"""A dry run: the same checks and the same plan as a real request, on the same code path, with nothing stored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     joins: str | None = None  # it is under way already: the real request would be answered with this operation
     supersedes: str | None = None
     problem: Problem | None = None
-    outlook: JsonObject = {}  # what happens to the disks, and what is claimed
+    outlook: JsonObject = {}  # the fate of the disks, and the claim
 
 
 async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:

@@ -1,10 +1,10 @@
-"""A new era after an older copy of a database was put back (law 15): `kilonova db restored`.
+"""A new era after an older copy of a database was restored (law 15): `kilonova db restored`.
 
-Things may have happened that the records do not know any more: servers were made, deleted, moved. So no operation goes
-on, turns begin above all that were ever given out, every host has to report its copies again, and no copy is removed or
-started because of records from before. Nor is a file of a volume or image made, replaced or removed
-(restored_files.py), nor a volume deleted with its server (restored_volumes.py). It may be repeated: a run that was cut
-off is done again with the next era.
+Since the backup servers may have been created, deleted and moved without a record. So no operation goes on, turns begin
+above all that were ever given out, every host has to report its copies again, and no copy is removed or started because
+of records from before. Nor is a file of a volume or image made, replaced or removed (restored_files.py), nor a volume
+deleted with its server (restored_volumes.py). The command can be repeated: after an interrupted run it starts again
+with the next era.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _CLOSE_MOVE = Sql(
     )
     .values(status="error", open=0)
 )
-_REOPEN_MOVE = Sql(  # its owner's word was abandoned: it may be given again
+_REOPEN_MOVE = Sql(  # its owner's confirm or revert was abandoned: it may be repeated
     update(cell.migrations)
     .where(
         cell.migrations.c.server_id == bindparam("server"),

@@ -1,4 +1,4 @@
-"""After the records were restored a newer copy of a server may be elsewhere: no second guest is started beside it."""
+"""The check for a newer copy of a server elsewhere after a restore: no second guest is started beside it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _HOSTS = Sql(select(cell.hosts.c.name, cell.hosts.c.reported_at, cell.hosts.c.fo
 
 
 async def refuse_unless_settled(tx: Tx, operation: AnyOperation, server: Server) -> None:
-    """Raises `Refused` while a copy from before the restore is in quarantine, or a host that may have one has not
-    reported and is not declared down. A stop starts nothing, but would not reach the copy in quarantine. A confirm
-    removes the source's copy. That is the only one if the move was reverted since the backup: the destination has to
-    report first. A revert removes the destination's copy, and that is the only one if the move was confirmed since."""
+    """Raise `Refused` while a copy from before the restore is in quarantine, or while a host that may have one has not
+    reported and is not declared down.
+
+    A stop starts nothing, but would not reach the copy in quarantine. A confirm removes the source's copy, which is the
+    only one if the move was reverted since the backup: the destination has to report first. A revert removes the
+    destination's copy, which is the only one if the move was confirmed since.
+    """
     if operation.name in HARMLESS or (server.runner_copy or 0) > (server.turn_floor or 0):
         return
     copies = await rows.fetch_all(tx, cell.quarantine, server_id=server.id, ended_at=None)

@@ -1,9 +1,9 @@
-"""Work on files that old records still ask for is ended, never done (law 15).
+"""Tasks on files that old records still ask for are ended, never done (law 15).
 
-A record that was restored says that a volume is being made, or an image uploaded. Perhaps that ended long ago, and the
-file has what its owner wrote since: made again it would be overwritten, cleared up it would be removed. So each volume
-and snapshot is in `error` with the reason, and its file stays. Only a volume that grows goes on: a file is never made
-shorter, and no byte of it is changed. Images are `queued` again, and the next start moves their files to `lost+found`.
+A restored record may say that a volume is being made or an image uploaded, although that ended long ago and the owner
+has written to the file since: to make it again would overwrite it, to clean up would remove it. So each such volume and
+snapshot is set to `error` with the reason, and its file stays. Only extending a volume goes on: a file is never made
+shorter, and none of its bytes change. Images are `queued` again, and the next start moves their files to `lost+found`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _end_volume(tx: Tx, row: Row, now: float) -> str:
         reason = f"Its upload to image {row['work_value']} was ended: the records were restored"
     else:
         new, reason = ERROR, _reason("volume", work)
-    if status != UNDER_WAY[work]:  # what an administrator said meanwhile stays
+    if status != UNDER_WAY[work]:  # an administrator's later change stays
         new = status
     if work == REVERT:  # the snapshot itself was only read
         await rows.change(tx, snapshots, {"status": AVAILABLE}, id=row["work_value"], status=RESTORING)

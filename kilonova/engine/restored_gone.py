@@ -1,6 +1,6 @@
-"""Hosts that an operator declared gone, and that a cell restored from before that still records.
+"""Hosts that an operator declared gone, in a cell that was restored from an older copy, which still records them.
 
-The declaration is in control. No agent will report for such a host, so its servers would look as at the backup.
+The declaration is in control. No agent will report for such a host, so its servers would stay as at the backup.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ ADVICE = "adopt one of its quarantined copies, evacuate it, or delete it"
 
 
 async def settle_gone_hosts(stores: OpenStores, name: str) -> int:
-    """Return how many hosts were settled. A mapped name means that the host is back or a new machine has its name: it
-    gets the record. The others count as dead until they register; their servers go to ERROR. Repeating is harmless."""
+    """Settle the hosts that were declared gone, and return their number. It may be repeated.
+
+    If control maps the name, the host is back or a new machine has its name: it gets the record. All others count as
+    dead until they register; their servers go to ERROR.
+    """
 
     async def read(tx: Tx) -> tuple[dict[str, Row], set[str]]:
         gone = {row["identity"]: row for row in await tx.all(_GONE)}

@@ -1,7 +1,7 @@
-"""Hosts that control maps to a cell and the cell has no record of: it was restored from before they joined, or lost.
+"""Hosts that control maps to a cell without a record of them: it was lost, or restored from before they joined.
 
-Their records are made again with the providers that they have in placement: a host that registered as a new one would
-get another provider, whose name is taken, and the allocations of the old one would have no owner.
+Their records are made again with their providers in placement: a host that registered as a new one would get another
+provider, whose name is taken, and the allocations of the old one would have no owner.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ REASON = "disabled before the record of the host was lost"
 
 
 async def record_hosts(stores: OpenStores, name: str) -> int:
-    """Record the hosts again; return how many. They count as returning: each reports its guests before anything else
-    happens there. A host without a provider never came that far, and registers as new. Repeating it is harmless."""
+    """Record the hosts again, as returning, and return their number: each reports its guests before anything else
+    happens there.
+
+    A host without a provider had not finished registering, and registers as new. It may be repeated.
+    """
 
     async def mapped(tx: Tx) -> set[str]:
         return {row["host"] for row in await tx.all(_MAPPED, cell=name)}

@@ -1,8 +1,8 @@
-"""After a restore control and the cells may disagree about which servers there are (law 15).
+"""The servers that control and the cells disagree about after a restore (law 15).
 
-No server is lost by that, and none stays out of its owner's reach: a record that control does not map is mapped again,
-and a mapped server whose record is missing gets one in ERROR, made of its request spec and of what placement, ports and
-volumes say. An operator then adopts its guest from quarantine, or its owner deletes it.
+No server is lost by that, and each stays within its owner's reach: a record that control does not map is mapped again,
+and a mapped server without a record gets one in ERROR, made from its request spec and from placement, ports and
+volumes. An operator then adopts its guest from quarantine, or its owner deletes it.
 """
 
 from __future__ import annotations
@@ -76,8 +76,11 @@ class Whereabouts:
         )
 
     def home_of(self, server: str) -> str | None:
-        """Return the cell whose record of the server counts: one that has had a guest, else the one that control maps
-        it to. A server goes into cell0 and out of it, and one of the databases may be from before that."""
+        """Return the cell whose record of the server counts: one in which it has had a guest, else the one that control
+        maps it to.
+
+        A server moves into cell0 and out of it, and one of the two databases may be from before that.
+        """
         records = {name: row for name, row in self.recorded.get(server, {}).items() if not row["deleted"]}
         launched = {name for name, row in records.items() if row["launched_at"] is not None}
         mapping = self.mapped.get(server)
@@ -110,8 +113,11 @@ async def find_servers(stores: OpenStores) -> Whereabouts:
 async def record_missing(
     stores: OpenStores, name: str, servers: list[str], floor: int, *, reports_decide: bool = False
 ) -> int:
-    """Put records of these servers into the cell, and return how many. Repeating it is harmless. With `reports_decide`
-    placement is up to date, and the next report of the host that a server is claimed on may say what the server is."""
+    """Insert records of these servers into the cell, and return their number. It may be repeated.
+
+    With `reports_decide` placement is up to date, and the next report of the host that has a server's claim may set its
+    state.
+    """
     if not servers:
         return 0
 
@@ -187,7 +193,7 @@ def _undecided(server: Server, held: dict[tuple[str, str], dict[str, int]], movi
 
 
 def _volumes(spec: ServerSpec, attached: list[Row]) -> str | None:
-    """Return the volumes, none of them deleted with the server: whether they should be is no longer known."""
+    """Return the volumes, none of them deleted with the server: the owner's choice is lost."""
     if not attached:
         return "[]" if spec.volumes else None
     from_volume = spec.details.volume_backed
@@ -230,8 +236,10 @@ async def record_attachments(stores: OpenStores, name: str) -> int:
 
 
 async def map_recorded(tx: Tx, whereabouts: Whereabouts, now: float) -> int:
-    """Map every record to its cell in control, and a deleted server to none; return how many were changed.
-    Each server counts: one that is soft-deleted by the records may have been restored, and is not reclaimed."""
+    """Map every record to its cell in control, and a deleted server to none; return the number of changed mappings.
+
+    Soft-deleted servers are included: they may have been restored since the backup, so they are not reclaimed.
+    """
     changed = 0
     for row in await tx.all(_SPECS, servers=sorted(whereabouts.mapped.keys() - whereabouts.recorded.keys())):
         await count_server(tx, row["server_id"])  # its record was made again just now, in ERROR
@@ -282,9 +290,11 @@ async def _count_with(tx: Tx, server: str, row: Row) -> None:
 
 
 async def settle_homes(stores: OpenStores, whereabouts: Whereabouts) -> None:
-    """A server without a build request is in one cell alone, and its owner sees it: records on their way between two
-    databases are shown, and where two cells have one, the other than its home's is dropped. A copy of it that a host
-    has goes to quarantine then."""
+    """Leave each server without a build request in its home cell only, visible to its owner.
+
+    Hidden records, which were on their way between two databases, are shown; records in another cell than the home are
+    dropped. A copy that a host has of such a server then goes to quarantine.
+    """
 
     async def requests(tx: Tx) -> set[str]:
         return {row["server_id"] for row in await rows.fetch_all(tx, control.build_requests)}

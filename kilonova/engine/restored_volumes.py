@@ -1,7 +1,7 @@
-"""Volumes that go with their servers by old records (`delete_on_termination`) are kept (law 15).
+"""Volumes that old records would delete with their servers (`delete_on_termination`) are kept (law 15).
 
-Since the backup such a volume may have been detached, attached to another server, or its owner may have decided to keep
-it. So none is deleted with its server because of a record from before; the owner may decide again, or delete it.
+Since the backup such a volume may have been detached or attached to another server, or its owner may have decided to
+keep it. So no record from before deletes it with its server; the owner may set the flag again, or delete it.
 """
 
 from __future__ import annotations

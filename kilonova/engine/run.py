@@ -180,8 +180,8 @@ async def perform(current: Next, ctx: AnyContext) -> Outcome:
 
 
 async def _until_known(work: ControlWork[Any, Any], ctx: AnyContext, before: OperationFacts) -> None:
-    """Repeat the work under the same ordinal after a failed or unknown COMMIT elsewhere; the fence returns what was
-    recorded. If a database is unreachable, the operation waits for it without keeping a worker busy."""
+    """Repeat the work under the same ordinal after a failed or unknown COMMIT in another database; the fence returns
+    what was recorded. If a database is unreachable, the operation waits for it without occupying a worker."""
     tries = 0
     while True:
         try:

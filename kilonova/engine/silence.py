@@ -123,7 +123,7 @@ async def _in_time(engine: Engine, journal: Store, row: Row, step: AnyStep, stat
 
 
 async def _taken_now(engine: Engine, journal: Store, row: Row) -> None:
-    """The database's clock was set back since the step was taken: its deadline counts from now (law 16)."""
+    """Restart the step's deadline: the database's clock was set back since it was taken (law 16)."""
     keys = {"operation_id": row["operation_id"], "ordinal": row["ordinal"], "taken_at": row["taken_at"], "open": 1}
 
     async def body(tx: Tx) -> None:

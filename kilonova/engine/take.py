@@ -1,4 +1,4 @@
-"""Taking steps: a compare-and-set on the operation row, for a conductor's own steps and for hosts that pull theirs."""
+"""Take steps: a compare-and-set on the operation row, for a conductor's own steps and for hosts that pull theirs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def take_control(engine: Engine, journal: Store, operation_id: str, *, ear
         row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
         if op is None or row is None or row["host"] or not row["open"]:
             return None
-        # a second call: the first COMMIT was unknown, and nobody else in this worker drives the same operation
+        # a second call: the first COMMIT was unknown, and no other task of this worker drives this operation
         mine_already = calls > 1 and row["state"] == "taken" and row["worker"] == engine.worker
         if row["state"] != "ready" and not mine_already:
             return None

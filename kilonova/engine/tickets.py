@@ -1,7 +1,9 @@
-"""Tokens that let a host send or fetch the bytes of one image, or send disks to another host. They are handed out with
-the order and stored nowhere: the key of the secrets makes them, and the journal says whether the step of an image's
-token is still under way. The token of a move's disks is the same for both hosts of the move; the destination knows it
-from its own order, and checks it without asking anybody."""
+"""Tokens that let a host send or fetch the bytes of one image, or send disks to another host.
+
+They come with the order and are not stored: the key of the cloud's secrets makes them, and the journal says whether the
+step of an image's token is still under way. Both hosts of a move get the same token; the destination knows it from its
+own order, and checks it without a query.
+"""
 
 from __future__ import annotations
 

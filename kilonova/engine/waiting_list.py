@@ -1,5 +1,5 @@
-"""Operations of this worker that wait until a database or a host answers (law 18). They are looked at again on that
-event. Losing it, or this list, costs time only: the journal says when each is due anyway."""
+"""The operations of this worker that wait until a database or a host answers (law 18). That event wakes them. Losing
+it, or this list, costs time only: the journal says when each operation is due anyway."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The failure watch: finds hosts that fell silent and, where an operator wants that, fences and evacuates them.
+"""The failure watch: it finds silent hosts and, if configured, fences and evacuates them.
 
-watch       the loop: what is done about each host, one record per failure
+watch       the loop: the reaction to each host, one record per failure
 command     the fence that runs an operator's command
 """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kilonova.domain.errors import Failed
 
 HOST = "{host}"
-MOST_OUTPUT = 4096  # bytes that are read of what it says
+MOST_OUTPUT = 4096  # bytes of its output that are read
 LONGEST_LINE = 300  # characters of its last line that are stored as the proof
 # If the conductor dies, the command and all it has started die too: a host must not be switched off later, when another
 # conductor has fenced it and it may be back.
@@ -56,7 +56,7 @@ class CommandFence:
 
 
 async def _output(process: asyncio.subprocess.Process) -> str:
-    """The last line that is not empty; all is read, so that the command never waits for its reader."""
+    """Return the last line that is not empty. All output is read, so that the command never waits for its reader."""
     assert process.stdout is not None
     end = b""
     while piece := await process.stdout.read(MOST_OUTPUT):

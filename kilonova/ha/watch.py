@@ -1,8 +1,8 @@
-"""The failure watch. One runs beside every conductor and checks the hosts regularly. For each host that it may act on
-it has one record, and three steps: fence, wait whether the host shows that the fence lied, evacuate.
+"""The failure watch. One runs beside every conductor and checks the hosts regularly. Each host that it may act on has
+one record, and three steps: fence, wait whether the host shows that the fence lied, evacuate.
 
 A watcher takes the record for each step (store/failures.py), so that two watchers never do the same, and another one
-continues the work of one that died. What cannot be read now is read again in the next round.
+continues the work of one that died. A failed read is repeated in the next round.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kilonova.store.hosts import judge_host
 from kilonova.world import Row, Tx
 
 logger = logging.getLogger(__name__)
-TAKEN_FOR = 60.0  # seconds, besides the time that a fence command may take: what is not begun by then is another's
+TAKEN_FOR = 60.0  # seconds, besides the fence command's own time limit: a step that begins later is another watcher's
 BEFORE_FENCE = ("fencing", "fence_failed")
 LEFT = ("failed", "impossible", "refused", "not_begun")  # of an account: servers that are still there
 
@@ -70,7 +70,7 @@ class Watch:
     async def round(self) -> None:
         """Look once, and begin whatever is due."""
         seen = await look(self.engine, self.engine.worker)
-        if seen.is_ahead:  # the next round looks at what is due from now on
+        if seen.is_ahead:  # the next round checks what is due from now on
             await self.engine.write(self.engine.world.db.control, set_back)
         self._log_held(seen)
         for host, failure in seen.failures.items():
@@ -114,7 +114,7 @@ class Watch:
 
     @property
     def _pauses(self) -> dict[str, float]:
-        """Seconds until its servers are evacuated; a host that was not off is heard before."""
+        """Return the seconds until evacuation, by state: a host that was not off sends a heartbeat before."""
         return {"fenced": 2 * self.engine.settings.default.report_interval, "incomplete": EVACUATED_AGAIN}
 
     async def _act(self, one: Silent) -> None:
@@ -143,7 +143,7 @@ class Watch:
             await self._evacuate(failure)
 
     async def _fence_again(self, failure: Row, seen: HostObservation) -> None:
-        """The watcher that fenced has died, or the command has failed. A host that was fenced or declared down
+        """Fence again, after the watcher has died or the command has failed. A host that was fenced or declared down
         since then needs no other command."""
         if failure["host"] in seen.declared:
             if await self._take(failure):
@@ -159,8 +159,11 @@ class Watch:
             await self._fence(failure, until)
 
     async def _note_declared(self, failure: Row, state: HostState) -> None:
-        """Fenced, or declared down by an operator, whose declaration is a proof too (law 3). But that was not the
-        command, so it does not lie when the same agent answers later: the record forgets which agent that was."""
+        """Note that the host is fenced, or that an operator declared it down, which is a proof too (law 3).
+
+        A declaration is not the fence command, so the command did not lie if the same agent answers later: the record
+        then forgets the agent's session.
+        """
         fenced = state.proven_by == FENCE
         has_run = fenced or failure["state"] == "fencing"  # its watcher died: the command may have run
         note = partial(self._note, failure["id"], "fenced", sentence="", proof=state.sentence, has_run=has_run)
@@ -229,7 +232,8 @@ class Watch:
             await self._note(failure["id"], state, sentence=sentence)
 
     async def _answered(self, failure: Row) -> None:
-        """The host is back, or is recorded no longer. The same agent as before the fence: it has never been off."""
+        """Note that the host answers again, or was removed. If it is the agent from before the fence, it was never
+        off."""
         host = failure["host"]
 
         async def body(tx: Tx) -> Row | None:

@@ -1,7 +1,7 @@
-"""Hosts of aggregates, in the records and in placement, and the zones that servers are in.
+"""The aggregates of hosts, in the records and in placement, and the zones of servers.
 
-Placement first, both ways: a request that was cut off in between is simply repeated. A server never changes its zone:
-whatever would put a host that has some into another zone is refused.
+Placement is written first, both ways: an interrupted request is simply repeated. A server never changes its zone: a
+change that would put a host with servers into another zone is refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The view of the failure watch: the silent hosts of all cells with the evidence, its decision about each with the
-reason, and its past actions. Also an administrator's word that stops it or lets it go on."""
+reason, and its past actions. Also arm and disarm, by an administrator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Silent(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None
     state: HostState
     use: Use
-    decision: WatchDecision | None = None  # None: somebody has said that it is dead, so there is nothing to find out
+    decision: WatchDecision | None = None  # None: an operator declared it dead, so there is nothing to find out
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ async def _cell_sight(tx: Tx, cell: str, down_after: float, worker: str) -> Cell
 
 
 async def disarm_watch(engine: Engine, seconds: float, reason: str, cause: Cause) -> None:
-    """Disarm the watch until then: it begins nothing new, and what is under way ends."""
+    """Disarm the watch for that many seconds: it starts nothing new, and evacuations under way go on."""
     if not reason.strip():
         raise Refused("bad_request", "reason: it must not be empty; it is shown with the watch")
     if not 0 < seconds <= LONGEST_DISARM:

@@ -1,10 +1,10 @@
 """Remove a host from the cloud for good: its record, its provider, its mapping. Or remove it from its cell, to join
 another one.
 
-Refused while a server is there, a move is in progress, or its agent answers: it would only join again. What the host
-still owes is settled: its copies are no longer waited for, and the shares that evacuations held there are free. A host
-that only changes its cell is alive, and must have removed its copies first. The record in the cell goes last, so that a
-request that was cut off can be repeated.
+This is refused while a server is there, a move is in progress, or its agent answers: it would only join again. The
+debts of the host are settled: its copies are no longer waited for, and the shares that evacuations held there are
+freed. A host that only changes its cell is alive, and must have removed its copies first. The record in the cell goes
+last, so that an interrupted request can be repeated.
 """
 
 from __future__ import annotations
@@ -153,10 +153,10 @@ async def unmap_host(world: World, name: str, cell_name: str, write: Write, next
 
 
 async def drop_record(journal: Store, name: str, write: Write, check: Body[None]) -> None:
-    """Remove the host from its cell with all that it owed, if `check` still agrees."""
+    """Remove the host from its cell with all its debts, if `check` still agrees."""
 
     async def body(tx: Tx) -> None:
-        # Servers before the host, as operations lock them: one that is accepted now waits, and finds no copy here.
+        # Lock servers before the host, as operations do: one that is accepted now waits, and finds no copy here.
         for row in await tx.all(_SERVERS_WITH_COPIES, host=name):
             await rows.fetch(tx, cell.servers, lock=True, id=row["server_id"])
         await rows.fetch(tx, cell.hosts, lock=True, name=name)

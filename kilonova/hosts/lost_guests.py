@@ -1,7 +1,7 @@
-"""Servers whose records were made again after their cell was lost: the host they are claimed on says what they are.
+"""Servers whose records were made again after their cell was lost: the host with their claim says what they are.
 
-Its only whole copy that runs is the server. Without one, its only whole copy is, and the server is stopped, unless a
-move was open: the copy may be the older one then. Whatever is not adopted goes to quarantine as any unknown copy does.
+Its only whole copy that runs is the server. If none runs, its only whole copy is, and the server is stopped, unless a
+move was open: the copy may be the older one then. Every other copy goes to quarantine, as unknown copies do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A host that registers is returning: it pays its debts and learns what may run there before anything else happens.
+"""The registration of a host, which counts as returning: it pays its debts and gets its verdicts before anything else
+happens.
 
-It is believed only about itself: what it offers, within the bounds of report_bounds.py; what it did with a copy, only
-if the records have that copy at this host (law 3).
+Its report is believed only about itself: its offer, within the bounds of report_bounds.py; the results of its copies,
+only if the records have that copy at this host (law 3).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ async def register(engine: Engine, message: Register) -> Registered:
         host = await rows.fetch(tx, cell.hosts, lock=True, **keys)
         if host is None:
             raise _overtaken(message.host)
-        # a host that answers is no longer fenced; it learns now what was decided meanwhile
+        # a host that answers is not fenced any more; it gets the decisions made meanwhile
         values = {"session": message.session, "returning": 1, "last_seen": now, "storage": message.storage}
         values["fenced"] = None
         values |= {"hypervisor": to_json(message.inventory.hypervisor), "reported_at": now}
@@ -195,7 +196,7 @@ async def _host_row(engine: Engine, journal: Store, message: Register, gone: Row
     async def body(tx: Tx) -> tuple[Row, int]:
         row = await _recorded(tx, message, gone, ids)
         number = max(row["registration"] or 0, seen) + 1
-        # Before its provider is closed: if nobody goes on with this registration, a beat of the host notices.
+        # Before its provider is closed: if this registration is not continued, a heartbeat of the host notices.
         await rows.change(tx, cell.hosts, {"returning": 1, "registration": number}, name=message.host)
         return row, number
 
@@ -237,10 +238,12 @@ async def _host(tx: Tx, name: str) -> Row:
 
 
 async def _taken_over(tx: Tx, message: Register, row: Row, gone: Row | None) -> dict[str, str | int] | None:
-    """Return the changes to a host's record that has another key, or none, if this key replaces it; None: it does not.
+    """Return the changes to the record of a host whose key differs, if the reported key replaces the recorded one; else
+    None.
 
-    Restored records may have the key of a machine removed since the backup. The host that took its name belongs to
-    this cloud, so it was accepted then; refused, its guests would be listed nowhere. An administrator checks it first.
+    Restored records may have the key of a machine removed since the backup. The host that took its name belongs to this
+    cloud, so it was accepted then; if it were refused, its guests would be listed nowhere. An administrator checks it
+    first.
     """
     if row["identity"] == UNKNOWN_IDENTITY:
         return {}

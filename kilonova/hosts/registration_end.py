@@ -47,11 +47,11 @@ async def returned(engine: Engine, message: Returned) -> bool:
     again = await _current(journal, message)
     if again is None or again["registration"] != host["registration"] or not _is_open(again):
         await set_by_registration(placement, host["provider_id"], False, number)
-    if again is not None and again["disabled"]:  # our report may have come after that word, and taken its trait away
+    if again is not None and again["disabled"]:  # our report may have arrived later and removed the trait
         await set_disabled(placement, host["provider_id"], True)
 
     async def body(tx: Tx) -> bool:
-        # of this registration: a newer one has to end by itself, or a beat of the host would not notice that it did not
+        # of this registration: a newer one has to end itself, or no heartbeat would notice that it did not
         keys = {**_keys(message), "registration": host["registration"]}
         if not await rows.change(tx, cell.hosts, {"returning": 0}, **keys):
             return False

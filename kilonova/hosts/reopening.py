@@ -1,8 +1,8 @@
-"""Hosts that stay closed though nothing says why.
+"""Hosts that stay closed without a recorded reason.
 
-A provider is closed before that is recorded, and opened only when its host registers. A process that died in between,
-or stood still and closed a host that was opened since, leaves one that beats as if all were well and gets no server.
-Seen so at two looks in a row, with nothing changed between them, the host is called back: it registers, which opens it.
+A provider is closed before that is recorded, and opened only when its host registers. A process that died or hung in
+between may leave a closed host that sends heartbeats as if all were well and gets no server. If two checks in a row
+find it so, with nothing changed between them, the host is called back: it registers, which opens it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Reopening:
 
     async def _call_back(self, journal: Store, host: str, standing: Standing, providers: Collection[str]) -> None:
         async def body(tx: Tx) -> bool:
-            await rows.fetch(tx, hosts, lock=True, name=host)  # nobody acts on it before this transaction ends
+            await rows.fetch(tx, hosts, lock=True, name=host)  # it does not change before this transaction ends
             if (await self._unexplained(tx, providers)).get(host) != standing:
                 return False
             await raise_epoch(tx, host)

@@ -1,6 +1,6 @@
-"""Bounds of what a host may report when it registers.
+"""The bounds of a host's report when it registers.
 
-A host that is broken, or lies, must not reach beyond itself: numbers have bounds, names have a form, and a report
+A host that is broken, or lies, must not affect more than itself: numbers have bounds, names have a form, and a report
 outside of them is refused with the reason before anything is written.
 """
 

@@ -1,7 +1,7 @@
-"""Declarations of an administrator about a host: down, up, fenced, disabled, enabled.
+"""An administrator's declarations about a host: down, up, fenced, disabled, enabled.
 
-Closing a host acts at once and on placement first, so that no claim slips in between. Opening it only lets it register
-again: `returned` (hosts/registration_end.py) alone makes a host a destination, after its debts.
+Closing a host acts immediately and on placement first, so that no claim slips in between. Opening it only lets it
+register again: `returned` (hosts/registration_end.py) alone makes a host a destination, after its debts.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ async def declare_down(engine: Engine, host: str) -> None:
 
 
 async def fence(engine: Engine, host: str, confirm: Callable[[], Awaitable[None]] | None = None) -> str:
-    """Cut the host off for sure, and keep the proof: from here on its servers may run elsewhere. It counts as fenced
-    until its agent registers again. `confirm` is called right before and raises `Failed` where that is not due."""
+    """Fence the host, and record the proof: from here on its servers may run elsewhere.
+
+    The host counts as fenced until its agent registers again. `confirm` is called just before the fence and raises
+    `Failed` if that is no longer due.
+    """
     journal, row = await find_host(engine, host)
     if engine.world.fence is None:
         raise Refused("no_fence", f"host {host}: no fence is configured; switch it off and declare it down")
@@ -93,8 +96,11 @@ async def _register_again(engine: Engine, journal: Store, host: str) -> None:
 
 
 async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
-    """Mark hosts as fenced that this process does not run, and return their names. Only for a process that runs all
-    hosts: the others are surely off. Each counts as fenced until it is started again and registers."""
+    """Mark hosts that this process does not run as fenced, and return their names.
+
+    Only for a process that runs all hosts: the others are certainly off. Each counts as fenced until it is started
+    again and registers.
+    """
     gone: list[str] = []
     proof = {"proof": "the process that runs all hosts does not run this one", "at": engine.world.clock.now()}
     for name in engine.world.db.cells():
@@ -200,8 +206,11 @@ async def _set(
     guard: Callable[[Tx, Row], Awaitable[None]] | None = None,
     **values: Any,
 ) -> None:
-    """Saying the same twice changes nothing. `in_session`: of the agent that this is about; another one has started
-    since then, so the machine is on (law 3). `guard` is given the locked record and raises where that may not be."""
+    """Change columns of a host's record; equal values change nothing.
+
+    `in_session`: refuse if another agent has started since that session, so the machine is on (law 3). `guard` gets the
+    locked record and raises if the change is not allowed.
+    """
     message_id = new_message_id(engine) if NOTIFIED & values.keys() else ""
 
     async def body(tx: Tx) -> None:

@@ -2,8 +2,8 @@
 
 A copy is adopted (it holds permission to run), kept but stopped (its owner stopped it, or an open move or operation
 needs it), destroyed (the server runs elsewhere or is deleted, or a debt says so), or quarantined (unknown: never
-touched). On a host that was declared gone nothing from before is destroyed: it is switched off and set aside. The
-records decide, never the host: what counts is the runner, or a copy recorded at that very host.
+touched). On a host that was declared gone no earlier copy is destroyed: it is switched off and set aside. The records
+decide, never the host: the runner, or a copy recorded at that very host.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _key(row: Row) -> tuple[str, int]:
 
 
 async def _set_aside(tx: Tx, host: str, report: CopyReport, gone: Row | None) -> Verdict | None:
-    """The verdict on a copy from before the host was declared gone, whose server runs elsewhere or is deleted; None for
-    any other copy. What was made or given up there since then is recorded, and judged as on every host."""
+    """Return the verdict on a copy from before the host was declared gone, whose server runs elsewhere or is deleted;
+    None for any other copy. Copies made or given up there since then are recorded, and judged as on every host."""
     server = await rows.fetch(tx, cell.servers, id=report.server) if gone is not None else None
     if gone is None or server is None or report.copy > server["turn"]:
         return None
@@ -93,7 +93,7 @@ async def _verdict(
     if owed is not None and not is_old:
         return Verdict(report.server, report.copy, "destroy", "a debt: this copy was given up while the host was away")
     may_run = server is not None and (server["runner_host"], server["runner_copy"]) == (host, report.copy)
-    if (report.server, report.copy) in quarantined and not may_run:  # until an operator says what becomes of it
+    if (report.server, report.copy) in quarantined and not may_run:  # until an operator decides about it
         return Verdict(report.server, report.copy, "quarantine", quarantined[report.server, report.copy])
     if server is None:
         return Verdict(report.server, report.copy, "quarantine", "no such server is known in this cell")
@@ -109,15 +109,17 @@ async def _verdict(
         return Verdict(report.server, report.copy, "quarantine", why)
     if copy is not None and copy["state"] != "leaving":
         return Verdict(report.server, report.copy, "stop", "kept for an open operation; another copy may run")
-    if copy is None and server["runner_host"] is None:  # nobody has a better one: it may be all that is left
+    if copy is None and server["runner_host"] is None:  # there is no better one: it may be the last
         return Verdict(report.server, report.copy, "quarantine", "it is not recorded, and no other copy may run")
     return Verdict(report.server, report.copy, "destroy", f"the server belongs to {server['runner_host'] or 'nobody'}")
 
 
 async def _adopted(tx: Tx, server: Row, report: CopyReport, resumes: bool, new_ports: Set[str]) -> Verdict:
-    """Return the verdict on the copy that may run: it runs again if it should; a server that its owner stopped is off,
-    whatever happened there meanwhile. While an operation is under way, that one decides: the host is asked again when
-    it has ended."""
+    """Return the verdict on the copy that may run: it runs again if it should. A server that its owner stopped stays
+    off.
+
+    While an operation is under way, that operation decides: the host is asked again when it has ended.
+    """
     state, was_running = server["vm_state"], server["power_state"] == POWER_RUNNING
     should_run = report.whole and (state == ACTIVE or (state == RESIZED and was_running))
     if server["operation_id"] is not None:
@@ -160,9 +162,11 @@ async def _is_needed(tx: Tx, host: str, report: CopyReport) -> bool:
 
 
 async def correct_copies(tx: Tx, host: str, reports: Sequence[CopyReport]) -> None:
-    """Correct records of copies from before the restore that have no live operation: remove a copy that the host does
-    not have or that is in quarantine now; mark one that may run as whole. A move whose old copy is gone cannot be
-    reverted."""
+    """Correct records of copies from before the restore that have no live operation.
+
+    Remove a copy that the host does not have or that is in quarantine now; mark one that may run as whole. A move whose
+    old copy is gone cannot be reverted.
+    """
     there = {(report.server, report.copy): report for report in reports}
     quarantined = {_key(row) for row in await open_quarantine(tx, host)}
     for copy in await tx.all(_OLD_COPIES, host=host):

@@ -1,1 +1,1 @@
-"""Sending notifications: beside each conductor, to the bus or a webhook. The engine writes them."""
+"""Send the notifications that the engine writes: beside each conductor, to the bus or a webhook."""

@@ -1,7 +1,8 @@
 """Notifications on the bus, on Nova's topics: `<prefix>.<topic>.<priority>`.
 
-NATS itself keeps nothing: without an answer, only those who listen at that moment get a message. A JetStream stream on
-these subjects keeps and answers each, so that nothing is lost on the way to it."""
+NATS itself stores nothing: without an answer, only the present subscribers get a message. A JetStream stream on these
+subjects stores and answers each, so that nothing is lost on the way to it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The sender: takes notifications from each database, sends them, and removes what was accepted.
+"""The sender: it takes notifications from each database, sends them, and removes the accepted ones.
 
-At least once: who dies between the two leaves it to another one, and the receiver finds the same message_id twice. One
-that is not accepted is tried again after growing pauses, holds up only those about the same server or host, and is
-given up after `retry_seconds`. Nothing but this waits for a receiver."""
+At least once: if a sender dies between the two, another one sends again, and the receiver gets the same message_id
+twice. A notification that is not accepted is retried after growing pauses, delays only those about the same server or
+host, and is given up after `retry_seconds`. Nothing else waits for a receiver.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ class Sender:
             logger.exception("sending notifications of %s failed", journal.name)
 
     async def send_all(self, journal: Store) -> None:
-        """All that are due in this database."""
+        """Send all notifications of this database that are due."""
         if not await journal.read(count_notifications):
             return
         await self._bound(journal)

@@ -1,4 +1,4 @@
-"""Where notifications go."""
+"""The target of notifications."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotSent(Exception):
-    """It was not accepted, or its outcome is unknown; it is sent again."""
+    """The notification was not accepted, or that is unknown; it is sent again."""
 
 
 class NotificationTarget(Protocol):

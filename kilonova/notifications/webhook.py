@@ -94,7 +94,7 @@ class Webhook:
 
 
 def _status_in(line: bytes) -> int:
-    """0: it is not HTTP, or nothing came."""
+    """Return the status; 0 if the response is empty or not HTTP."""
     fields = line.split()
     is_http = len(fields) >= 2 and fields[0].startswith(b"HTTP/1.") and fields[1].isdigit() and len(fields[1]) == 3
     return int(fields[1]) if is_http else 0

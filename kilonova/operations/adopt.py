@@ -1,8 +1,8 @@
-"""Adopt: a quarantined copy becomes the one that counts, on an operator's word.
+"""Adopt: a quarantined copy becomes the server's copy, on an operator's request.
 
-check_runner (no other copy may be alive) -> select the copy's host -> claim there (what the server held goes to the
+check_runner (no other copy may be alive) -> select the copy's host -> claim there (the server's claim goes to the
 operation until the end) -> ports and volumes go there -> adopt_copy: permission to run, with the proof; the copy that
-had it becomes a debt, or, if its disk is whole, is in quarantine from then on -> what the server held before is free.
+had it becomes a debt, or, if its disk is whole, is in quarantine from then on -> the server's former claim is freed.
 The server is then what the copy is: ACTIVE or SHUTOFF. Before adopt_copy everything can be undone.
 """
 

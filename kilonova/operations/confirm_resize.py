@@ -1,10 +1,10 @@
-"""Confirm: the owner keeps the new copy; the old one and its claim go.
+"""Confirm: the owner keeps the new copy; the old one and its claim are removed.
 
 check_destination (its copy is whole) -> confirm_resize on the source (from here on only forward)
   -> drop what the migration held -> ACTIVE or SHUTOFF
 A destination that does not report its copy whole ends the confirmation: the server can still go back. A source that is
-away owes the removal and the operation goes on. Where the source was declared gone, neither host is asked. Asking again
-while it runs is the same operation.
+down gets a debt and the operation goes on. If the source was declared gone, neither host is asked. A repeated request
+while it runs joins the same operation.
 """
 
 from __future__ import annotations
@@ -86,8 +86,10 @@ async def require_whole(host: HostContext, instead: str) -> StepResult:
 
 
 def confirmed_state(was: str, power_state: int) -> str:
-    """Return the state that the guest's power state implies, as in Nova: the guest may have ended by itself while the
-    server waited for its owner, and is not checked a second time. `was`: the state before the move."""
+    """Return the state that the guest's power state implies, as in Nova. `was`: the state before the move.
+
+    The guest may have ended without an order while the server waited for its owner, and is not checked a second time.
+    """
     return {POWER_RUNNING: ACTIVE, POWER_SHUTDOWN: STOPPED}.get(power_state, was)
 
 

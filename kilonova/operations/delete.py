@@ -126,8 +126,10 @@ def _open_move(row: Row) -> OpenMove:
 
 
 async def recall(ctx: DeleteContext) -> None:
-    """It may be on its way out of cell0 or into it, by somebody who has not heard of this. From here on the fence stops
-    that; what was begun before is ended, and the server is where its row is."""
+    """Fence other operations on a server that may be on its way out of cell0 or into it.
+
+    From here on they cannot write; what they had begun is ended, and the server is where its row is.
+    """
     server_id = ctx.server_id or ""
 
     async def body(tx: Tx) -> list[str]:
@@ -137,7 +139,7 @@ async def recall(ctx: DeleteContext) -> None:
             await rows.change(tx, control.server_mappings, here, server_id=server_id, cell=CELL0)
             return [CELL0]
         request = await rows.fetch(tx, control.build_requests, lock=True, server_id=server_id)
-        if request is None:  # never begun, or this was committed and nobody heard of it
+        if request is None:  # never begun, or this was committed and the answer was lost
             ended = await rows.fetch_all(tx, operations, server_id=server_id, superseded_by=ctx.operation_id)
             return [name for row in ended for name in places_of(op_from(row))]
         await rows.change(tx, control.server_mappings, {"cell": CELL0}, server_id=server_id)

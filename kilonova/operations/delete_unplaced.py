@@ -2,9 +2,9 @@
 
 Accepting removes the build request and supersedes `place` in one control transaction (engine/submit.py); then
 release the volumes that it named -> release the claim -> remove what `place` may have inserted, in the cell that it had
-come to -> the mapping goes.
-Every write carries the higher turn, so a stalled `place` that wakes up later changes nothing. A cell that is away
-matters only when it is that one.
+reached -> the mapping is removed.
+Every write has the higher turn, so a stalled `place` that wakes up later changes nothing. An unreachable cell matters
+only if it is that one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Detach a volume from a server, running or not.
 
 detach_volume on the server's host -> release it (from here on only forward): its secret becomes invalid
-A host that does not give it up leaves everything as it was; the guest gets it back unless an administrator has removed
-its attachment meanwhile.
+If the host cannot detach it, everything stays as it was; the guest gets it back unless an administrator has removed its
+attachment meanwhile.
 """
 
 from __future__ import annotations

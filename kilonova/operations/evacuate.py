@@ -1,7 +1,7 @@
-"""Evacuate: a server's host is dead, so the server is brought up again elsewhere.
+"""Evacuate: a server's host is dead, so the server is started again elsewhere.
 
-(undo what the dead host was in the middle of; where that brings the server back to a host that is dead as well, that
-one is the source from then on) -> select -> claim the destination (the source's share stays, held for
+(undo what the dead host was in the middle of; if that brings the server back to a host that is dead as well, that host
+is the source from then on) -> select -> claim the destination (the source's share stays, held for
 the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> ports and volumes go to
 the destination: the source's connections to the volumes are invalid -> rebuild_instance there (the disk is
 taken over on shared storage, else made again from the image) -> the source owes its copy
@@ -49,7 +49,7 @@ from kilonova.world import Tx
 
 EvacuateContext = Context[EvacuateFacts, MoveParams]
 
-# Undoing what was interrupted may have brought the server back to a living host: then nothing is left to do.
+# Undoing the interrupted operation may have brought the server back to a living host: then nothing is left to do.
 STILL_AWAY: StepTargets[EvacuateFacts] = StepTargets(
     "control", lambda facts: [] if facts.brought_back else [Target("")]
 )
@@ -71,7 +71,7 @@ async def select_destination(ctx: EvacuateContext) -> None:
     await choose(ctx, flavor, cells, excluded, ctx.params.host, dead_host=facts.source, preferred=planned)
     if ctx.rehearsing:
         facts.shares_storage = await share_storage(ctx, facts.source, facts.candidates[0].host)
-    # undoing what was interrupted may have made another copy the one that counts
+    # undoing the interrupted operation may have changed the current copy
     facts.source_copy = ctx.row.copy or 0
 
 

@@ -199,7 +199,7 @@ class EvacuateFacts(MoveFacts, kw_only=True):
     declared: list[str] = []  # hosts that count as dead for this operation
     down: list[str] = []  # that were down when it was accepted
     child: bool = False
-    brought_back: bool = False  # to a living host, by undoing what was interrupted
+    brought_back: bool = False  # to a living host, by undoing the interrupted operation
     shares_storage: bool = False  # in a dry run: the destination sees the source's disks
 
 
@@ -237,7 +237,7 @@ class VolumeFacts(CopyFacts, kw_only=True):
 
 
 class VolumeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of a server that is made into an image."""
+    """A volume of a server that is made into an image."""
 
     snapshot: str
     attachment: str

@@ -1,8 +1,8 @@
 """Follow power: a guest was started or has ended without an order, and its host noticed.
 
-stop_instance on its host: it looks again. A server that is active and whose guest is off is SHUTOFF from then on; a
-guest that runs although its owner stopped the server is stopped again. The host looks inside of this operation, so that
-a report which came late, or was overtaken by a request, changes nothing.
+stop_instance on its host, which checks again: a server that is active and whose guest is off becomes SHUTOFF; a guest
+that runs although its owner stopped the server is stopped again. The check is a step of this operation, so a report
+that was late, or was overtaken by a request, changes nothing.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class DirectImageBytes:
 
 
 async def serve_address(engine: Engine, url: str) -> None:
-    """Tell hosts where this API is; of several, one that is there answers."""
+    """Give hosts the address of this API; of several APIs, a running one answers."""
 
     async def answer_question(question: bytes) -> bytes:
         return url.encode()

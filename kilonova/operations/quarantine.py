@@ -1,7 +1,8 @@
-"""An operator's word about a copy in quarantine: adopt it as the server's own, or remove it.
+"""An operator's decision about a copy in quarantine: adopt it as the server's own, or remove it.
 
-Nothing else ends a quarantine but the copy's own disappearance. The word, who gave it and when are kept with the copy,
-and logged."""
+Otherwise only the copy's disappearance ends a quarantine. The decision, its author and its time are stored with the
+copy, and logged.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,7 @@ _FENCE_TURN = Sql(select(fences.c.turn).where(fences.c.server_id == bindparam("s
 
 
 async def adopt_quarantined(engine: Engine, host: str, server: str, copy: int | None, cause: Cause) -> Accepted:
-    """The copy becomes the one that counts, unless another may be alive: an operation, since claims, ports and volumes
-    follow."""
+    """Adopt the copy, unless another may be alive. This is an operation, since claims, ports and volumes follow."""
     journal, _ = await find_host(engine, host)
     row = await _quarantined(journal, host, server, copy)
     mapping = await find_mapping(engine, server)
@@ -52,7 +52,7 @@ async def adopt_quarantined(engine: Engine, host: str, server: str, copy: int | 
 
 
 async def remove_quarantined(engine: Engine, host: str, server: str, copy: int | None, cause: Cause) -> int:
-    """The host removes the copy when it hears of it, or when it is back. Returns the copy's number."""
+    """Remove the copy; its host does it when it gets the message, or when it is back. Return the copy's number."""
     journal, _ = await find_host(engine, host)
     row = await _quarantined(journal, host, server, copy)
     keys = {"host": host, "server_id": server, "copy": row["copy"]}
@@ -108,8 +108,11 @@ async def _server(journal: Store, server: str) -> Server:
 
 
 async def _raise_turn(engine: Engine, journal: Store, server: Server, floor: int) -> None:
-    """Records older than the copy know lower turns than the host, placement and control have seen: what the operation
-    writes there would count as late. The turn only ever grows, so raising it while nothing is under way is safe."""
+    """Raise the server's turn to the highest that its copy, placement and control have seen.
+
+    If the records are older than the copy, the operation's writes there would count as late. The turn only ever grows,
+    so raising it while no operation is under way is safe.
+    """
 
     async def seen_in_placement(tx: Tx) -> int:
         row = await tx.one(_CLAIM_TURN, server=server.id)

@@ -1,8 +1,8 @@
 """Reboot: off and on again where it is; a hard one also starts a server that was off or in ERROR.
 
-reboot_instance on its host (from here on only forward) -> ACTIVE. A host that says that the guest does not come up
-again leaves the server in ERROR; one that was declared down says nothing: the server is as it was, and so is its guest
-when the host returns.
+reboot_instance on its host (from here on only forward) -> ACTIVE. If the host reports that the guest does not start
+again, the server is in ERROR. If the host is declared down, the server stays as it was, and so does its guest when the
+host returns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kilonova.operations.facts import HERE, CopyFacts
 from kilonova.operations.steps.power import its_copy, off_and_on
 
 HARD_FROM = frozenset({ACTIVE, STOPPED, ERROR})
-UNTRIED = ("cancelled", "host_down")  # nobody has seen the guest fail to come up
+UNTRIED = ("cancelled", "host_down")  # failures that do not show that the guest fails to start
 
 
 class _Reboot(Operation[CopyFacts, Params]):

@@ -1,12 +1,12 @@
 """Rebuild: the server is made again from an image, on its host, under its id; claims and ports stay.
 
-(the image is the server's as soon as it is accepted) -> the scheduler says whether the host may run another image
-  -> a new copy is made beside the old one -> the old one stops (the new one gets its ephemeral disks, if the owner said
-  `preserve_ephemeral`) -> permission to run
-  -> rebuild_instance starts the new copy, if the server was on -> from here on only forward: the old copy goes
+(the record has the new image as soon as it is accepted) -> the scheduler checks that the host may run another image
+  -> a new copy is made beside the old one -> the old one stops (the new one gets its ephemeral disks, if the owner
+  requested `preserve_ephemeral`) -> permission to run
+  -> rebuild_instance starts the new copy, if the server was on -> from here on only forward: the old copy is removed
 Any failure before the end is undone in reverse order: the old copy was never touched and runs as before.
-A host without room for both disks says so: make_copy makes nothing then, and once the old copy is off
-  -> make_room removes it (from here on only forward) -> make_only_copy makes the new one in its room
+A host without space for both disks reports that: make_copy makes nothing then, and once the old copy is off
+  -> make_room removes it (from here on only forward) -> make_only_copy makes the new one in its place
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from kilonova.scheduler.request import ImageFacts, ResourceRequest
 from kilonova.scheduler.verdict import Decision
 from kilonova.world import Tx
 
-# What goes back with the image.
+# Restored with the image if the rebuild fails.
 FOR_THE_GUEST = ("key_name", "public_key", "user_data", "personality", "trusted_image_certificates")
 RebuildContext = Context[RebuildFacts, RebuildParams]
 PRESERVING: StepTargets[RebuildFacts] = StepTargets(
@@ -124,8 +124,11 @@ async def restore_image(ctx: RebuildContext) -> None:
 
 
 async def make_copy(host: HostContext) -> StepResult:
-    """A disk from the image and a definition; not started: the old copy runs, on the same share of the hardware. Only
-    the claim where the host has no room for both."""
+    """Create a disk from the image and a definition, without starting it: the old copy runs, on the same share of the
+    hardware.
+
+    If the host has no space for both disks, only take the claim.
+    """
     claim = take_claim(host, beside=host.facts.source_copy)
     keeps, of_copy = host.facts.preserve_ephemeral, host.facts.source_copy
     room = await host.driver.room_for_rebuild(host.spec, of_copy=of_copy, keeps_ephemeral=keeps, image=host.image)
@@ -140,7 +143,7 @@ def copy_or_room(ctx: RebuildContext, result: StepResult) -> None:
 
 
 async def make_only_copy(host: HostContext) -> StepResult:
-    """The old copy is gone."""
+    """Create the only copy, after the old one was removed."""
     try:
         claim = take_claim(host)
         return StepResult(disk=await _make(host), claim=claim)
@@ -190,7 +193,7 @@ async def give_to_new(ctx: RebuildContext) -> None:
 async def give_to_old(ctx: RebuildContext) -> None:
     facts = ctx.facts
     if facts.room == INSTEAD:
-        return  # there is no old one
+        return  # the old copy was removed
     give_runner(ctx, facts.source, facts.source_copy, "its host reported the new copy stopped")
     ctx.set_server(copy=facts.source_copy)
 
@@ -252,8 +255,11 @@ class Rebuild(Operation[RebuildFacts, RebuildParams]):
         return rebuild_facts(subject)
 
     async def accepted(self, tx: Tx, op: Op, facts: RebuildFacts, subject: Subject[RebuildParams], now: float) -> None:
-        """The answer shows the new image already. Name, metadata and the like are the owner's word and stay, however
-        the rebuild ends; what the guest is made of (`FOR_THE_GUEST`) goes back with the image."""
+        """Write the new image, so that the response shows it already.
+
+        Name, metadata and the like are the owner's change and stay, even if the rebuild fails; the guest's data
+        (`FOR_THE_GUEST`) is restored with the image.
+        """
         params, about = subject.params, details_of_image(facts)
         named = {} if params.name is None else {"name": params.name}
         await edit_details(tx, op.server_id or "", {**params.details, **about}, image_ref=facts.image, **named)

@@ -1,9 +1,9 @@
-"""Rebuild from cell0: a server that never found a host is tried again under its id. Nova never had this.
+"""Rebuild from cell0: a server that never found a host is scheduled again under its id. Nova never had this.
 
 (accepted in cell0, where it is building again) -> hold the volumes that it names
   -> rebuild_instance_in_cell0: one control transaction makes it a request without a cell again, and begins `place`
-`place` goes on under the same operation id as for a new server, with everything that was asked for; it removes the row
-in cell0, or, when there is still no room, buries the server there again.
+`place` goes on under the same operation id as for a new server, with the complete request; it removes the row in cell0,
+or, if there is still no capacity, buries the server there again.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class RebuildInCell0(Operation[RetryFacts, RetryParams]):
         )
 
     async def accepted(self, tx: Tx, op: Op, facts: RetryFacts, subject: Subject[RetryParams], now: float) -> None:
-        """The answer shows the server as it is going to be."""
+        """Write the new server's values, so that the response shows them already."""
         params, server_id = subject.params, op.server_id or ""
         await edit_details(tx, server_id, params.details)
         values = {"vm_state": BUILDING}

@@ -1,4 +1,4 @@
-"""Relocate: a cold migration that confirms itself, for operations about whole hosts. Nobody asks for it by name.
+"""Relocate: a cold migration that confirms itself, for operations about whole hosts. It cannot be requested by name.
 
 as `migrate` up to finish_resize on the destination -> check_destination (its copy is whole)
   -> confirm_resize on the source (from here on only forward) -> drop what the migration held -> as it was, elsewhere

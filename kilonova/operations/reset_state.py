@@ -1,7 +1,7 @@
-"""Reset state: an administrator's word about what a server's state is. Nothing happens to its guest.
+"""Reset state: an administrator declares a server's state. Its guest is not touched.
 
-It is one transaction before the answer, not an operation. It is refused while an operation is under way, while the
-state tells which of two copies counts (VERIFY_RESIZE), and for deleted servers. Nova overwrites those states too, and
+It is one transaction before the response, not an operation. It is refused while an operation is under way, while the
+state says which of two copies counts (VERIFY_RESIZE), and for deleted servers. Nova overwrites those states too, and
 then the server is stuck.
 """
 
@@ -53,7 +53,7 @@ def _require_guest(server: Server) -> None:
 
 
 async def reset_state(engine: Engine, server_id: str, state: str, cause: Cause) -> str:
-    """Returns the state that it has now. A server whose guest is off is not active but stopped."""
+    """Return the state that it has now. A server whose guest is off is not active but stopped."""
     for _ in range(TRIES):
         mapping = await find_mapping(engine, server_id)
         if mapping["cell"] is None:

@@ -61,8 +61,10 @@ async def select_destination(ctx: Context[ResizeFacts, ResizeParams]) -> None:
 
 
 def new_flavor(subject: Subject[ResizeParams]) -> Flavor:
-    """The flavor that was asked for, with the local disks that the server keeps. Raise `Refused` if the server cannot
-    have it: nothing shrinks but what is made again."""
+    """Return the requested flavor, with the local disks that the server keeps.
+
+    Raise `Refused` if the server cannot have it: only disks that are made again may shrink.
+    """
     server = subject.server
     assert server is not None
     old, new = server.flavor, subject.params.flavor
@@ -77,7 +79,8 @@ def new_flavor(subject: Subject[ResizeParams]) -> Flavor:
 
 
 def _is_same(old: Flavor, new: Flavor) -> bool:
-    """Sizes never change under an id: other sizes are those of a flavor that was deleted and created again."""
+    """Return True if both are the same flavor. A flavor that was deleted and created again has the same id and other
+    sizes."""
     sizes = [(one.vcpus, one.memory_mb, one.disk_gb, one.ephemeral_gb, one.swap_mb) for one in (old, new)]
     if old.id or new.id:
         return old.id == new.id and sizes[0] == sizes[1]
@@ -115,7 +118,7 @@ class Resize(Operation[ResizeFacts, ResizeParams]):
         await check_growth(engine, mapping, params_of(self, ask.params).flavor)
 
     async def accepted(self, tx: Tx, op: Op, facts: ResizeFacts, subject: Subject[ResizeParams], now: float) -> None:
-        """`OS-DCF:diskConfig` is the owner's setting and stays, however the resize ends."""
+        """Write `OS-DCF:diskConfig`, which is the owner's setting and stays even if the resize fails."""
         assert subject.server is not None
         chosen = subject.params.disk_config
         await edit_details(tx, subject.server.id, {} if chosen is None else {"disk_config": chosen})

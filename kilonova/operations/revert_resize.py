@@ -1,15 +1,15 @@
 """Revert: back to the old copy on the source, and to the old flavor.
 
 check_source (its copy is whole) -> (what the old flavor has more counts against the quota again)
-  -> revert_resize on the destination (stop) -> (check_source_again, where the first check was left out)
+  -> revert_resize on the destination (stop) -> (check_source_again, if the first check was left out)
   -> permission to run back to the source (from here on only forward)
   -> the claims swap back (never refused for capacity), ports and volumes go back to the source
-  -> finish_revert_resize on the source -> the new copy goes -> the old flavor is recorded
+  -> finish_revert_resize on the source -> the new copy is removed -> the old flavor is recorded
 A source that does not report its copy whole ends the revert: the server can still be confirmed.
-A destination that died waits for the operator's word (a guest may run there), then owes the removal; what the source
-has is all there is then, so it is not asked first. If the destination answers after all, it has a copy to lose: the
-source is asked once the guest is stopped, and unless its copy is whole, the guest runs again.
-A source that cannot start its copy any more: ERROR there, and the new copy goes all the same.
+A destination that died waits for an operator's declaration (a guest may run there), then owes the removal. The source's
+copy is then the only one, so the source is not asked first. If the destination answers after all, it has a copy to
+lose: the source is asked once the guest is stopped, and unless its copy is whole, the guest runs again.
+A source that cannot start its copy any more: ERROR there, and the new copy is removed all the same.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ REVERTED: StepTargets[RevertFacts] = StepTargets(
 
 
 async def check_whole(host: HostContext) -> StepResult:
-    """The destination's copy is stopped, and goes later, only if this one is complete."""
+    """Check the source's copy: only if it is complete is the destination's copy stopped and later removed."""
     return await require_whole(host, "confirm the migration: the server runs on a complete one")
 
 
@@ -123,7 +123,7 @@ class RevertResize(Operation[RevertFacts, Params]):
         return facts
 
     async def admit(self, engine: Engine, ask: Ask, mapping: Row) -> None:
-        """The quota may have no room for what the old flavor has more. The operation counts it in its first steps."""
+        """Refuse a revert whose old flavor exceeds the quota. The operation counts it in its first steps."""
         flavor = await flavor_before(engine, ask, mapping)
         if flavor is not None:
             await check_growth(engine, mapping, flavor)

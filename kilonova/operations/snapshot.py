@@ -3,7 +3,7 @@
 create_image: a queued image of the server's project -> snapshot_instance: its host keeps a copy of the disk
   -> open_upload: the image is still wanted -> upload_image: the host sends the bytes, with a token of this step
 A running guest is not stopped: the image is what a power cut at that moment would have left (crash-consistent).
-Any failure, and a host that dies: the image is discarded, unless it is active by then. It is its owner's from then on.
+After a failure, or if the host dies, the image is discarded, unless it is already active: then it belongs to its owner.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def open_upload(ctx: ImageContext) -> None:
 
 
 async def send_image(host: HostContext) -> StepResult:
-    """Then the host needs its copy no more."""
+    """Send the snapshot's bytes to the image service. Afterwards the host needs its copy no more."""
     facts, image = host.facts, host.facts.snapshot_image
     if host.uploads is None:
         raise Failed("no_image_service", f"host {host.host}: it has no way to upload images", final=True)

@@ -1,9 +1,9 @@
-"""Soft delete: a delete that can be taken back for a while ([DEFAULT] reclaim_instance_interval).
+"""Soft delete: a delete that can be restored for a while ([DEFAULT] reclaim_instance_interval).
 
-find_guest: the copy that counts, once what was interrupted is undone
+find_guest: the copy that counts, once the interrupted operation is undone
   -> soft_delete_instance on its host (off; disk, ports, claims stay)
   -> uncount: the owner's quota is free -> SOFT_DELETED.
-When the interval is over `delete` does the rest; until then `restore` takes it back.
+After the interval `delete` does the rest; until then `restore` brings the server back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def remove(engine: Engine, ask: Ask) -> Accepted:
 
 
 async def find_guest(ctx: Context[CopyFacts, Params]) -> None:
-    """Undoing what was interrupted may have made another copy the one that counts."""
+    """Read which copy counts: undoing the interrupted operation may have changed that."""
     ctx.facts.host, ctx.facts.copy = ctx.row.host_name, ctx.row.copy or 0
 
 
@@ -62,7 +62,7 @@ class SoftDelete(Operation[CopyFacts, Params]):
         return its_copy(subject)
 
     def joins(self, subject: Subject[Params]) -> bool:
-        """Asked again: it is being deleted, as asked."""
+        """Join a soft delete that is under way."""
         return subject.live is not None and subject.live["kind"] == self.name
 
     def settle(self, ctx: Context[CopyFacts, Params]) -> None:

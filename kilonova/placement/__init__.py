@@ -1,8 +1,9 @@
-"""Placement: who holds what, where. A library with its own database; its REST face is api/placement.
+"""Placement: providers, consumers and their allocations. A library with its own database; its REST API is
+api/placement.
 
-ledger      the one place that writes `used`
+ledger      the only module that writes `used`
 claims      the engine's verbs: claim, move, evacuate, release, each fenced by (server, turn, ordinal)
-inventories what hosts offer, and whether they take more
+inventories the hosts' offers, and whether the hosts accept more
 snapshot    the same in memory, as numpy columns, for the scheduler
-books       do the allocations and `used` agree?
+books       the check that the allocations and `used` agree
 """

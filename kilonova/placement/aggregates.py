@@ -45,7 +45,7 @@ async def of_provider(store: Store, uuid: str) -> tuple[Provider, list[str]]:
 async def set_aggregates(
     store: Store, uuid: str, wanted: Sequence[str], generation: int | None, *, raises: bool
 ) -> Provider:
-    """Exactly these. `raises`: the provider's generation goes up by one; older clients leave it alone."""
+    """Set the provider's aggregates. `raises`: raise the provider's generation; older clients leave it as it is."""
 
     async def body(tx: Tx) -> Provider:
         await providers.find(tx, uuid)
@@ -72,7 +72,7 @@ async def leave_aggregate(store: Store, uuid: str, aggregate: str) -> None:
 
 
 async def _member(store: Store, uuid: str, aggregate: str, statement: Sql) -> None:
-    """Saying the same twice changes nothing."""
+    """Add or remove a provider in one statement. Repeating it changes nothing."""
 
     async def body(tx: Tx) -> None:
         ids = await _ids(tx, [aggregate])

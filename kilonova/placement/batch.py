@@ -1,4 +1,4 @@
-"""Several servers of one request, claimed in one transaction: all of them or none.
+"""Claims of several servers of one request in one transaction: all of them or none.
 
 Every lock is taken before anything is read, in the ledger's order, so free capacity stays free: fences, the group,
 consumers, providers. A server with a higher fence (it was deleted meanwhile) is left out; the others do not wait for
@@ -42,7 +42,7 @@ class BatchMember(msgspec.Struct, frozen=True):
 
 
 class _NoRoomForAll(Exception):
-    """Nothing is written; `refused` belongs to the first member without capacity."""
+    """The claims do not fit together; nothing is written. `refused` belongs to the first member without capacity."""
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
         super().__init__()
@@ -52,7 +52,8 @@ class _NoRoomForAll(Exception):
 async def claim_many(
     store: Store, members: Sequence[BatchMember], *, project: str, user: str, group: GroupRule | None = None
 ) -> Outcomes:
-    """Asked again for the same (turn, ordinal), the recorded outcomes are the answer."""
+    """Claim for all members, or for none. A repeated call with the same (turn, ordinal) returns the recorded
+    outcomes."""
     ordered = sorted(members, key=lambda member: member.fence.server)
     while True:
         try:

@@ -82,7 +82,7 @@ class Imbalance(msgspec.Struct, frozen=True):
 
 
 async def read_allocations(tx: Tx, consumers: Sequence[str] | None = None) -> list[AllocationRow]:
-    """Return the allocations of all consumers, or of those that are named."""
+    """Return the allocations of these consumers, or of all."""
     names = AllocationRow.__struct_fields__
     rows = await tx.all(READ) if consumers is None else await tx.all(_READ_OF, consumers=list(consumers))
     return [AllocationRow(*(row[name] for name in names)) for row in rows]

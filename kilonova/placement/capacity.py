@@ -59,7 +59,7 @@ class HostCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(slots=True, frozen=True)
 class ClassCapacity:
-    """One resource class of a provider."""
+    """The capacity and use of one resource class of a provider."""
 
     class_id: int
     capacity: int

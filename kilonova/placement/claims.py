@@ -89,7 +89,7 @@ async def claim_move(
     user: str,
     group: GroupRule | None = None,
 ) -> Claimed | NotClaimed:
-    """The server's own rows go to the migration and the server claims a destination; on one host both count."""
+    """Claim a destination for the server; its former rows become the migration's. On one host both count."""
 
     async def verb(tx: Tx, attempt: Attempt) -> Claimed | NotClaimed:
         standing = await _stand(tx, fence.server, group)
@@ -137,7 +137,7 @@ async def return_move(store: Store, fence: Fence, migration: str) -> ClaimReturn
 
 
 async def drop_move(store: Store, fence: Fence, migration: str) -> Dropped:
-    """The move is confirmed: what the migration holds is free."""
+    """Release the migration's rows: the move is confirmed."""
 
     async def verb(tx: Tx, attempt: Attempt) -> Dropped:
         standing = await groups.stand_again(tx, fence.server)
@@ -181,7 +181,7 @@ async def claim_evacuation(
     user: str,
     group: GroupRule | None = None,
 ) -> Claimed | NotClaimed:
-    """The server claims a destination; what it holds on the dead source stays, held for the evacuation.
+    """Claim a destination for the server; its rows on the dead source stay, held for the evacuation.
 
     The allocations of an earlier evacuation stay as they are.
     """
@@ -227,8 +227,8 @@ async def return_evacuation(store: Store, fence: Fence, evacuation: str) -> Clai
 
 
 async def drop_holder(store: Store, server: str, evacuation: str) -> Dropped:
-    """The source is clean or gone: its share is free. Needs no fence: only this evacuation's rows are touched, and
-    if it was undone meanwhile there are none."""
+    """Release the source's share: it is clean or gone. This needs no fence: it touches only this evacuation's rows, and
+    after an undo there are none."""
 
     async def body(tx: Tx) -> Dropped:
         holdings = await ledger.lock(tx, [server])
@@ -249,7 +249,7 @@ async def drop_holder(store: Store, server: str, evacuation: str) -> Dropped:
 
 
 async def release(store: Store, fence: Fence, consumers: Sequence[str]) -> Released:
-    """Everything these consumers hold is free, and the server counts in no group."""
+    """Release all allocations of these consumers, and remove the server from its group's count."""
 
     async def verb(tx: Tx, attempt: Attempt) -> Released:
         standing = await groups.stand_again(tx, fence.server)
@@ -281,8 +281,11 @@ def _locked(attempt: Attempt, *holdings: Holding) -> set[int] | None:
 
 
 def _leaving(own: Rows, *, again: bool) -> tuple[Rows, Rows]:
-    """Return the rows that stay at the source, and those that are given back. If this move has claimed before (a
-    retry, or the next destination), the server's own rows are the earlier destination's: the source's are safe."""
+    """Return the rows that stay at the source, and those that are given back.
+
+    If this move has claimed before (a retry, or the next destination), the server's own rows are the earlier
+    destination's: the source's are safe.
+    """
     return ({}, own) if again else (own, {})
 
 
@@ -294,7 +297,8 @@ def must_accept(choice: CandidateChoice, own: Rows) -> set[int]:
 
 
 def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:
-    """A server that held nothing at all leaves nothing with the migration: then the last outcome decides."""
+    """Return True if the move has claimed. A server without allocations leaves no rows with the migration: then the
+    last outcome decides."""
     if not attempt.previous:
         return False
     last = msgspec.json.decode(attempt.previous)

@@ -46,7 +46,8 @@ MARK_PROVIDERS = Sql(
 
 
 async def class_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
-    """Ids by name; unknown names are inserted. Not cached: an id may be rolled back with its transaction."""
+    """Return the ids by name; unknown names are inserted. They are not cached: an id may be rolled back with its
+    transaction."""
     wanted = sorted(set(names))
     ids = await _read(tx, wanted)
     missing = [name for name in wanted if name not in ids]
@@ -93,7 +94,7 @@ async def is_known(store: Store, name: str) -> bool:
 
 
 async def create(store: Store, name: str) -> bool:
-    """False: it was there."""
+    """Create a resource class. Return False if it exists."""
 
     async def body(tx: Tx) -> bool:
         return await tx.run(INSERT, name=name) > 0

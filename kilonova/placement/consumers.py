@@ -1,4 +1,4 @@
-"""Consumers (the holders of allocations) with their project, user and type."""
+"""The consumers (the holders of allocations) with their project, user and type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def read(store: Store, uuid: str) -> Consumer | None:
 
 
 async def type_ids(tx: Tx, names: Iterable[str]) -> dict[str, int]:
-    """Made by being named."""
+    """Return the ids of consumer types, and create the missing ones."""
     wanted = sorted(set(names))
     if not wanted:
         return {}

@@ -3,10 +3,10 @@
 The row of `claim_fence` is locked first. A repeated request with the same (turn, ordinal) returns the recorded outcome,
 whatever has happened since; an older one raises Superseded.
 
-A fence is removed a day after its server's mapping (store/purge.py). So a server without a fence is new, or it is gone
-and a conductor wakes up very late. The claim's own transaction distinguishes them by the age of the conductor's facts:
-a mapping that was there hours ago, by the databases' clocks, cannot have been purged. Only what is older is read again,
-in control, before the claim is tried again; a server without a mapping is refused.
+A fence is removed a day after its server's mapping (store/purge.py). So a server without a fence is new, or it was
+deleted and a conductor wakes up very late. The claim's own transaction distinguishes them by the age of the conductor's
+facts: a mapping that existed a few hours ago, by the databases' clocks, cannot have been purged. Only an older one is
+read again, in control, before the claim is retried; a server without a mapping is refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Fence(msgspec.Struct, frozen=True):
             raise MappingTooOld
 
     async def look_again(self) -> Fence:
-        """The same, knowing that the server is mapped now. Raises Superseded if it is not."""
+        """Return the fence, with the knowledge that the server is mapped now. Raise Superseded if it is not."""
         assert self.control is not None
 
         async def body(tx: Tx) -> Row | None:

@@ -104,7 +104,7 @@ async def stand_again(tx: Tx, server: str) -> GroupPlacement:
 
 
 async def resettle(tx: Tx, standing: GroupPlacement, *, gone: Iterable[int], here: Iterable[int]) -> None:
-    """The server no longer counts on the hosts of providers `gone` and does on those of `here` (here wins)."""
+    """Stop counting the server on the hosts of providers `gone`, and count it on those of `here` (here wins)."""
     if not standing.groups():
         return
     gone, here = set(gone), set(here)

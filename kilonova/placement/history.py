@@ -50,7 +50,7 @@ class AllocationRecord(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """All that a consumer held from then on."""
+    """The allocations of a consumer after one change."""
 
     at: float
     consumer: str

@@ -1,6 +1,6 @@
 """Inventories of hosts, and whether the hosts accept more.
 
-A host's own report is never refused: a host that lost memory has lost it, whatever is claimed there. `used` is counted
+A host's own report is never refused: a host that lost memory has lost it, whatever is claimed there. `used` is computed
 again from the allocations under the provider's lock.
 """
 
@@ -52,7 +52,7 @@ SET_ACCEPTING = Sql(
         updated_at=bindparam("updated_at"),
     )
 )
-# By one registration of the host: the report of a newer registration stays. The same one may report again.
+# For one registration of the host: a newer registration's report stays. The same registration may report again.
 SET_BY_REGISTRATION = Sql(
     update(resource_providers)
     .where(
@@ -107,9 +107,9 @@ def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
 
 
 async def ensure_provider(store: Store, uuid: str, name: str, *, accepting: bool = True) -> None:
-    """The root provider of a host. Safe to call at any time; an existing one is left as it is.
+    """Create the root provider of a host. This may be called at any time; an existing provider is left as it is.
 
-    Raises Conflict when the name belongs to another provider, or this one has another name.
+    Raise Conflict when the name belongs to another provider, or this one has another name.
     """
 
     async def body(tx: Tx) -> None:
@@ -139,10 +139,11 @@ async def _make_provider(tx: Tx, uuid: str, name: str, accepting: bool) -> Row |
 
 
 async def set_accepting(store: Store, provider: str, accepting: bool) -> bool:
-    """Once False is committed no claim that has not yet committed gets in: a claim holds the provider's row.
+    """Open or close a provider to claims. Once False is committed, no claim that has not yet committed gets in: a claim
+    holds the provider's row.
 
-    Returns whether it changed anything. Closing a provider that does not exist changes nothing: the record of a host is
-    older than its provider, which is created closed, and an operator may shut out a host that died in between.
+    Return True if anything changed. Closing a provider that does not exist changes nothing: the record of a host is
+    older than its provider, which is created closed, and an operator may close a host that died in between.
     """
 
     async def body(tx: Tx) -> bool:
@@ -200,7 +201,7 @@ async def newest_registration(store: Store, host: str) -> int:
 async def set_inventory(store: Store, provider: str, report: Report) -> bool:
     """Set all inventories by the host's report; a class it no longer names is removed, or has no capacity while in use.
 
-    Returns whether it changed anything: the same report again writes nothing.
+    Return True if anything changed: the same report again writes nothing.
     """
 
     async def body(tx: Tx) -> bool:
@@ -216,7 +217,8 @@ async def set_inventory(store: Store, provider: str, report: Report) -> bool:
 async def settle_report(
     tx: Tx, provider: int, ids: Mapping[str, int], report: Report, initial: Collection[str] = ()
 ) -> bool:
-    """The caller holds the provider's row. The allocation ratio of an `initial` class keeps its current value."""
+    """Write the report if it differs. The caller holds the provider's row. The allocation ratio of an `initial` class
+    keeps its current value."""
     offers = {offer["class_id"]: offer for offer in await tx.all(READ_OFFERS, provider=provider)}
     ratios = {name: offers[ids[name]]["allocation_ratio"] for name in initial if name in report and ids[name] in offers}
     wanted = {
@@ -246,7 +248,8 @@ def _is_as(current: Row, wanted: Offer) -> bool:
 
 
 async def write_offers(tx: Tx, provider: int, gone: set[int], wanted: Mapping[int, Offer]) -> None:
-    """The caller holds the provider's row, and nothing is held of what is gone."""
+    """Write the offers. The caller holds the provider's row, and has checked that nothing is allocated of the removed
+    classes."""
     mark, now = await tx.mark(), await tx.now()
     await tx.run(ledger.TOUCH_PROVIDER, provider=provider, raised=1, mark=mark, updated_at=now)
     if gone:

@@ -1,8 +1,8 @@
-"""The ledger: the only place that writes `inventories.used`.
+"""The ledger: the only module that writes `inventories.used`.
 
 `lock` the consumers, decide, then `apply` what each of them shall hold. `apply` works with *net* amounts per provider
-and class: what only changes hands costs nothing, so a move, a revert or an undo is never refused for capacity, even on
-a host whose inventory has shrunk below its use. Only a net increase is checked, in the UPDATE itself.
+and class: allocations that only change their consumer cost nothing, so a move, a revert or an undo is never refused for
+capacity, even on a host whose inventory has shrunk below its use. Only a net increase is checked, in the UPDATE itself.
 
 Locks are taken in one order everywhere, so there are no deadlocks:
 fence → group → consumers (by uuid) → providers (by id) → inventories (by provider, class).
@@ -29,7 +29,7 @@ Key = tuple[int, int, str]  # provider, class, holder
 Rows = dict[Key, int]
 Slot = tuple[int, int]  # provider, class
 
-CONSUMER = ""  # holder of what the consumer itself holds; anything else is an evacuation's id
+CONSUMER = ""  # holder of the consumer's own allocations; anything else is an evacuation's id
 
 _N = bindparam("n", type_=BigInteger)
 _SLOT = (inventories.c.provider_id == bindparam("provider"), inventories.c.class_id == bindparam("class_"))
@@ -190,11 +190,13 @@ async def apply(
     raising: Collection[int] | None = None,
     origin: Origin = UNTOLD,
 ) -> None:
-    """Make the locked consumers hold what `changes` say. Providers in `accepting` must still take new claims, also
-    one that gives nothing itself: the host of others that do.
-    The generation of those in `raising` goes up, changed or not; by default that of all that are changed.
+    """Make the locked consumers hold what `changes` say.
 
-    Raises a `ClaimRefused` with the numbers; the caller's transaction then changes nothing.
+    Providers in `accepting` must still take new claims, even those that give nothing themselves (the host of nested
+    providers). The generations of the providers in `raising` go up, changed or not; by default those of all changed
+    ones.
+
+    Raise a `ClaimRefused` with the numbers; the caller's transaction then changes nothing.
     """
     now = await tx.now()
     changes = sorted(changes, key=lambda change: change.consumer)
@@ -239,7 +241,8 @@ async def _make_consumers(tx: Tx, holdings: Holdings, changes: Sequence[Consumer
 
 
 def _net(holdings: Holdings, changes: Sequence[ConsumerChange]) -> tuple[dict[Slot, int], dict[Slot, Counter[int]]]:
-    """Per provider and class: by how much `used` changes, and which amounts are new there (not just new owners)."""
+    """Return, per provider and class, the change of `used`, and the amounts that are new there (not only a new
+    consumer's)."""
     deltas: Counter[Slot] = Counter()
     fresh: dict[Slot, Counter[int]] = {}
     for change in changes:

@@ -1,4 +1,4 @@
-"""Names of traits and resource classes: the standard ones are known without having been written, custom ones are rows.
+"""The names of traits and resource classes: standard ones are valid without a row, custom ones are rows.
 
 A row is created on first use (`trait_ids` in traits.py, `class_ids` in classes.py); until then a standard name is valid
 all the same, so names are checked here and not in the table.
@@ -60,7 +60,7 @@ def is_standard_class(name: str) -> bool:
 
 
 def is_name(name: str) -> bool:
-    """It could be the name of a trait or class; whether there is one is another question."""
+    """Return True if the name has the form of a trait or class; it need not exist."""
     return NAME.fullmatch(name) is not None
 
 

@@ -1,6 +1,6 @@
 """Inventories as clients of the API write them, each under the provider's lock: one class or all, by generation.
 
-Unlike a host's own report (inventories.py) such a write is refused where it would take away what is in use.
+Unlike a host's own report (inventories.py) such a write is refused if it would remove resources in use.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def read(store: Store, uuid: str) -> tuple[Provider, Sequence[Row]]:
 
 
 async def replace(store: Store, uuid: str, generation: int | None, offers: Offers) -> int:
-    """Exactly these. Returns the provider's new generation."""
+    """Replace the provider's inventories. Return its new generation."""
 
     async def body(tx: Tx) -> int:
         await providers.find(tx, uuid)  # an unknown provider is reported before an unknown class
@@ -68,7 +68,8 @@ async def replace(store: Store, uuid: str, generation: int | None, offers: Offer
 
 
 async def settle(tx: Tx, provider: Provider, wanted: Mapping[int, Offer]) -> None:
-    """Exactly these offers, by class id; what is in use cannot go. The caller holds the provider's row."""
+    """Replace the inventories by these, by class id. Refuse to remove one in use. The caller holds the provider's
+    row."""
     offers = await _offers(tx, provider)
     gone = offers.keys() - wanted.keys()
     in_use = [offers[class_]["name"] for class_ in gone if offers[class_]["held"]]

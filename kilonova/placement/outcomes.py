@@ -6,7 +6,7 @@ import msgspec
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why one candidate was not taken. The numbers are of the first class that did not fit."""
+    """The reason why one candidate was not taken. The numbers are of the first class that did not fit."""
 
     provider: str
     reason: str  # no_such_provider | not_accepting | group | no_inventory | over_capacity | wrong_unit
@@ -24,7 +24,7 @@ class Claimed(msgspec.Struct, frozen=True, tag="claimed", omit_defaults=True):
 
 
 class NotClaimed(msgspec.Struct, frozen=True, tag="not_claimed"):
-    """No candidate fits; everything is as it was."""
+    """No candidate fits; nothing was changed."""
 
     refused: tuple[Refusal, ...]
 
@@ -46,7 +46,7 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
 
 
 class Released(msgspec.Struct, frozen=True, tag="released"):
-    """Everything these consumers held is free; zeros when there was nothing to release."""
+    """The consumers' allocations were released; zeros if there were none."""
 
     consumers: int
     rows: int

@@ -121,7 +121,7 @@ async def create(store: Store, uuid: str, name: str, parent: str | None) -> Prov
 
 
 async def _parent(tx: Tx, uuid: str, parent: str) -> Provider:
-    """Locked: neither deleted nor put elsewhere before the child is there."""
+    """Lock and return the parent, so that it is neither deleted nor moved before the child exists."""
     if parent == uuid:
         raise Refused("bad_parent", "parent provider UUID cannot be same as UUID; leave the parent out for a root")
     try:
@@ -138,7 +138,7 @@ async def _taken(tx: Tx, uuid: str, name: str) -> Refused:
 
 
 async def change(store: Store, uuid: str, name: str, parent: tree.NewParent, *, may_move: bool) -> Provider:
-    """Another name, another parent, or both. `may_move`: it may have had a parent before."""
+    """Change the name, the parent, or both. `may_move`: a provider that has a parent may get another one."""
 
     async def body(tx: Tx) -> Provider:
         if parent is not tree.AS_IT_IS:

@@ -1,4 +1,4 @@
-"""Why a write to the ledger was refused, with the numbers."""
+"""The refusals of writes to the ledger, with the numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def over_capacity(provider: str, resource_class: str, wanted: int, used: int, ca
 
 
 def unit_fault(wanted: int, min_unit: int, max_unit: int, step_size: int) -> str | None:
-    """Return what is wrong with the amount itself, or None."""
+    """Return the error in the amount itself, or None."""
     if wanted < min_unit:
         return f"{wanted} is less than the smallest amount given out, {min_unit}"
     if wanted > max_unit:

@@ -1,8 +1,8 @@
 """Remove a provider from the books. Only an empty one: allocations belong to their consumers.
 
-A removed provider has no row for a mark, so a record has it: every older snapshot drops the provider at its next sync.
-Records need not stay until the last reader has seen them. The oldest are cleared, and one record has the mark up to
-which; a snapshot that is older than that loads everything again (snapshot.py).
+A removed provider has no row for a mark, so a record of the removal has it: every older snapshot drops the provider at
+its next sync. Records need not stay until the last reader has seen them. The oldest are cleared, and one record has the
+highest cleared mark; a snapshot that is older than that loads everything again (snapshot.py).
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ async def remove_provider(store: Store, uuid: str) -> bool:
 
 
 async def _record(tx: Tx, uuid: str) -> None:
-    """A provider may be created and removed under the same uuid many times: the last time counts."""
+    """Record the removal. A provider may be created and removed under the same uuid many times: the last time
+    counts."""
     await rows.put_or_change(tx, removed_providers, ("mark",), uuid=uuid, mark=await tx.mark())
     oldest = await tx.one(_FIRST_TOO_MANY)
     if oldest is not None:

@@ -1,7 +1,7 @@
-"""Reshape: inventories move between providers together with what is held of them, in one transaction.
+"""Reshape: move inventories between providers together with their allocations, in one transaction.
 
 First every provider gets its new inventories beside the old ones, then the consumers' allocations move, then the old
-inventories go. What is still held of one of those is a refusal, and nothing has happened.
+inventories are removed. If one of those is still in use, the reshape is refused and nothing has happened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kilonova.placement.providers import Provider
 from kilonova.placement.writing import AllocationRequest, write, write_patiently
 from kilonova.world import Store, Tx
 
-Reshaped = Mapping[str, tuple[int, Offers]]  # by provider: its generation, and all that it offers from now on
+Reshaped = Mapping[str, tuple[int, Offers]]  # by provider: its generation, and its complete new inventories
 
 
 async def reshape(store: Store, shapes: Reshaped, requests: Sequence[AllocationRequest], who: str) -> None:

@@ -1,8 +1,8 @@
 """All providers in memory, as numpy columns. SQL only loads it; it may propose, never refuse.
 
-`sync` reads what changed since the last watermark. Whatever changes a provider, or anything that hangs on it, marks the
-provider's row, so those marks suffice, and a changed provider is read whole. One that is removed leaves a record
-with its own mark (removal.py).
+`sync` reads the changes since the last watermark. Every change of a provider, or of anything that belongs to it, marks
+the provider's row, so those marks suffice, and a changed provider is read completely. A removed provider leaves a
+record with its own mark (removal.py).
 """
 
 from __future__ import annotations
@@ -68,18 +68,19 @@ class PlacementSnapshot:
 
     @property
     def rows(self) -> int:
-        """Places that are or were taken: what a query looks at."""
+        """The number of places that are or were taken, which queries read."""
         return len(self.uuids)
 
     @property
     def trees(self) -> Trees:
-        """The trees, computed again after something in them has changed; claims do not change them."""
+        """The trees, computed again after a change in them; claims do not change them."""
         if self._trees is None:
             self._trees = Trees(self)
         return self._trees
 
     async def sync(self, store: Store) -> None:
-        """Afterwards everything committed before this call is in. Callers that wait together share one read."""
+        """Read the changes. Afterwards everything committed before this call is visible. Concurrent callers share one
+        read."""
         begun = self._begun
         async with self._lock:
             if self._seen > begun:
@@ -260,7 +261,7 @@ _SHARED: WeakKeyDictionary[Store, PlacementSnapshot] = WeakKeyDictionary()
 
 
 def snapshot_of(store: Store) -> PlacementSnapshot:
-    """The one snapshot of this database in this process: the scheduler and the API look at the same."""
+    """Return the only snapshot of this database in this process: the scheduler and the API share it."""
     snapshot = _SHARED.get(store)
     if snapshot is None:
         snapshot = _SHARED[store] = PlacementSnapshot()

@@ -18,8 +18,10 @@ ONE_BY_ONE = 16  # below this number of places numpy does not pay
 
 
 class ClassColumns:
-    """One resource class over all providers; all zeros where a provider has none. One table, a row per name: its
-    columns are taken out for the hosts of a request all at once."""
+    """One resource class over all providers; all zeros if a provider has none.
+
+    It is one table with a row per name: its columns are taken out for the hosts of a request all at once.
+    """
 
     NAMES = ("capacity", "used", "min_unit", "max_unit", "step_size")
 
@@ -78,7 +80,7 @@ class NameColumns:
         return iter(self._columns)
 
     def add(self, name: str, places: Sequence[int]) -> None:
-        """At places that did not have it."""
+        """Add the name at places that did not have it."""
         count = self._counts[name] = self._counts.get(name, 0) + len(places)
         column = self._columns.get(name)
         if column is None:
@@ -94,7 +96,7 @@ class NameColumns:
             column |= self._packed(places)
 
     def drop(self, name: str, places: Sequence[int]) -> None:
-        """At places that had it."""
+        """Remove the name at places that had it."""
         count = self._counts[name] = self._counts[name] - len(places)
         if not count:
             del self._columns[name], self._counts[name]

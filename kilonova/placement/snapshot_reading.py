@@ -1,4 +1,4 @@
-"""Reads of a snapshot: the providers that were marked since the last time, each whole, and those that are gone."""
+"""The reads of a snapshot: the providers marked since the last time, each complete, and the removed ones."""
 
 from __future__ import annotations
 
@@ -48,8 +48,11 @@ def _with_commas_postgres(element: Any, compiler: Any, **kw: Any) -> str:
 
 
 def _joined(names: Column[str], links: Table, key: Column[int]) -> ScalarSelect[str]:
-    """All names that hang on a provider, in one text: a row per name would make a first load many times longer. Names,
-    not ids: SQLite gives the id of a deleted trait to the next one."""
+    """Return the expression for all names of a provider in one text: a row per name would make a first load many times
+    longer.
+
+    They are names, not ids: SQLite gives the id of a deleted trait to the next one.
+    """
     return (
         select(_with_commas(names))
         .select_from(links.join(names.table, key == names.table.c.id))
@@ -132,7 +135,7 @@ async def read_changes(store: Store, since: int) -> SnapshotChanges:
         return SnapshotChanges(news["watermark"], (), (), ())
 
     async def body(tx: Tx) -> SnapshotChanges:
-        before = await tx.one(READ_WATERMARK)  # first: what commits after it is read now or the next time
+        before = await tx.one(READ_WATERMARK)  # first: later commits are read now or the next time
         providers = await tx.all(READ_PROVIDERS, since=since)
         offers = await tx.all(READ_INVENTORIES, since=since) if providers else ()
         removed = await tx.all(READ_REMOVED, since=since) if since else ()

@@ -27,8 +27,8 @@ class Trees:
         self._reached: dict[int, Places] = {}
 
     def reached(self, at: int) -> Places:
-        """The roots of all trees that have a provider in an aggregate of this sharing one; its own among them, unless
-        it is in no aggregate."""
+        """Return the roots of all trees that share an aggregate with this sharing provider, and its own tree unless the
+        provider is in no aggregate."""
         roots = self._reached.get(at)
         if roots is None:
             snapshot = self._snapshot

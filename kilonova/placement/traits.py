@@ -79,7 +79,7 @@ async def has_trait(store: Store, provider: str, name: str) -> bool:
 
 
 async def list_traits(store: Store, *, associated: bool | None = None) -> list[str]:
-    """All, or only those that some provider has, or only those that none has."""
+    """Return all traits, or only those that a provider has, or only those that none has."""
 
     async def body(tx: Tx) -> tuple[set[str], set[str]]:
         known = {row["name"] for row in await tx.all(READ_ALL)}
@@ -99,7 +99,7 @@ async def is_known(store: Store, name: str) -> bool:
 
 
 async def create(store: Store, name: str) -> bool:
-    """False: it was there."""
+    """Create a trait. Return False if it exists."""
 
     async def body(tx: Tx) -> bool:
         return await tx.run(INSERT, name=name) > 0
@@ -174,7 +174,7 @@ async def of_provider(store: Store, uuid: str) -> tuple[Provider, list[str]]:
 
 
 async def set_traits(store: Store, uuid: str, generation: int | None, names: Sequence[str]) -> int:
-    """Exactly these. Returns the provider's generation, which is raised when something changes."""
+    """Set the provider's traits. Return its generation, which rises if anything changes."""
 
     async def body(tx: Tx) -> int:
         await providers.find(tx, uuid)  # an unknown provider is reported before an unknown trait

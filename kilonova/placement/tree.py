@@ -49,9 +49,9 @@ SET_ROOT = Sql(
 
 
 async def lock_trees(tx: Tx, uuids: Sequence[str]) -> None:
-    """Lock every provider of the trees of these. Afterwards none can be added: that locks the parent first.
+    """Lock every provider in the trees of these. Afterwards none can be added: that locks the parent first.
 
-    Read again until nothing is new: a child may have been added, or a tree moved, while we waited.
+    Read again until nothing is new: a child may have been added, or a tree moved, while this call waited.
     """
     before: set[tuple[int, int]] = set()
     while True:
@@ -63,7 +63,7 @@ async def lock_trees(tx: Tx, uuids: Sequence[str]) -> None:
 
 
 async def put_below(tx: Tx, provider: int, parent: NewParent, *, may_move: bool) -> None:
-    """The caller has locked the trees."""
+    """Set the parent of a provider. The caller has locked the trees."""
     family = await tx.all(READ_TREE_OF, provider=provider)
     parents: dict[int, int | None] = {row["id"]: row["parent_id"] for row in family}
     if parent is None:
@@ -86,7 +86,7 @@ async def put_below(tx: Tx, provider: int, parent: NewParent, *, may_move: bool)
 
 
 def below(provider: int, parents: dict[int, int | None]) -> set[int]:
-    """The provider and all that hang on it."""
+    """Return the provider and all its descendants."""
     children: dict[int | None, list[int]] = {}
     for child, parent in parents.items():
         children.setdefault(parent, []).append(child)

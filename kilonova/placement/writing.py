@@ -1,6 +1,7 @@
-"""Allocations as clients of the API write them: what consumers shall hold, all or nothing, in one transaction.
+"""Allocations as clients of the API write them: the complete allocations of consumers, all or nothing, in one
+transaction.
 
-A write replaces the consumer's own allocations; those that an evacuation holds stay, for they are not the client's.
+A write replaces the consumer's own allocations; those that an evacuation holds stay, because they are not the client's.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ async def write_patiently(store: Store, body: Body[None]) -> None:
 
 
 async def drop(store: Store, consumer: str, who: str) -> bool:
-    """False: it holds nothing."""
+    """Remove the consumer's own allocations. Return False if it has none."""
 
     async def body(tx: Tx) -> bool:
         holdings = await ledger.lock(tx, [consumer])
@@ -71,8 +72,11 @@ async def drop(store: Store, consumer: str, who: str) -> bool:
 
 
 async def write(tx: Tx, requests: Sequence[AllocationRequest], origin: Origin) -> None:
-    """Write allocations in the caller's transaction. As in Placement, the generation of the providers that a consumer
-    is given is raised, or of those that it had if it is given nothing; those that it merely leaves are only marked."""
+    """Write allocations in the caller's transaction.
+
+    As in Placement, the generation rises for the providers that give to a consumer, or, if it is given nothing, for
+    those that gave before; providers that it merely leaves are only marked.
+    """
     holdings = await ledger.lock(tx, [request.consumer for request in requests])
     for request in requests:
         _check_generation(request, holdings[request.consumer])

@@ -1,1 +1,1 @@
-"""Who may do what: Nova's rule names and defaults as data, judged by oslo.policy."""
+"""Policy: Nova's rule names and defaults as data, judged by oslo.policy."""

@@ -1,6 +1,7 @@
-"""Nova's rules and who may use them by default (the table of 2026.1, compute API 2.104), as data.
+"""Nova's rules with their default roles (the table of 2026.1, compute API 2.104), as data.
 
-`policy.yaml` may replace any of them; the names are what operators know. A test compares this with what Nova publishes.
+`policy.yaml` may replace any of them, by the names that operators know. A test compares this with Nova's published
+rules.
 """
 
 from __future__ import annotations

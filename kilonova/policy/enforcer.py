@@ -1,7 +1,7 @@
-"""Judging a rule: oslo.policy on our table of defaults and an operator's policy.yaml, with the decisions kept.
+"""Judge a rule: oslo.policy on our table of defaults and an operator's policy.yaml, with the decisions cached.
 
-With the defaults alone a decision depends on the rule, the roles, the scope and whether the target is the caller's own;
-a policy.yaml may name single users or projects, so then those belong to the key as well.
+With the defaults alone a decision depends on the rule, the roles, the scope and whether the caller owns the target. A
+policy.yaml may name single users or projects, so then those belong to the key as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_CACHED = 50_000
 
 class Policy:
     def __init__(self, defaults: Mapping[str, str] = DEFAULTS, file: Path | None = None) -> None:
-        """Raises `Refused` for a file that cannot be used."""
+        """Raise `Refused` for a file that cannot be used."""
         self._defaults = defaults
         self._file = file
         self._enforcer: Any = None
@@ -30,7 +30,7 @@ class Policy:
             self._enforcer = _enforcer({**defaults, **read_rules(file, defaults)}, file)
 
     def allows(self, rule: str, caller: Caller, *, project_id: str | None = None, user_id: str | None = None) -> bool:
-        """The target is the caller's own unless a project or user is named."""
+        """Judge a rule. The target is the caller's own unless a project or user is named."""
         own_project = project_id is None or project_id == caller.project_id
         own_user = user_id is None or user_id == caller.user_id
         key: tuple[Any, ...] = (rule, caller.roles, caller.project is None, caller.system, own_project, own_user)
@@ -47,7 +47,7 @@ class Policy:
             raise Refused(403, f"Policy doesn't allow {rule} to be performed.")
 
     def allows_on(self, rule: str, caller: Caller, target: Mapping[str, str]) -> bool:
-        """The target has just these attributes. One that a check asks for and that is not there matches nobody."""
+        """Judge a target with just these attributes. A check on a missing attribute never matches."""
         key = (
             rule,
             caller.roles,
@@ -71,7 +71,7 @@ class Policy:
 
     def _judge(self, rule: str, caller: Caller, target: Mapping[str, str]) -> bool:
         if caller.project is None and rule not in SCOPE_FREE:
-            return False  # only identity, and what is our own, is also for tokens without a project
+            return False  # only identity and our own rules are also for tokens without a project
         credentials = {
             "user_id": caller.user_id,
             "project_id": caller.project_id,
@@ -87,7 +87,7 @@ class Policy:
         return bool(self._loaded().enforce(rule, dict(target), credentials))
 
     def _loaded(self) -> Any:
-        """oslo.policy costs 0.3 s and 20 MB: only once somebody asks."""
+        """Load oslo.policy, which costs 0.3 s and 20 MB, on first use."""
         if self._enforcer is None:
             self._enforcer = _default_enforcer() if self._defaults is DEFAULTS else _enforcer(self._defaults, None)
         return self._enforcer
@@ -104,7 +104,7 @@ def _enforcer(checks: Mapping[str, str], file: Path | None) -> Any:
     from oslo_config import cfg
     from oslo_policy import policy as oslo
 
-    logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)  # what it would say there is in our own sentence
+    logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)  # our own sentence replaces its messages
     conf = cfg.ConfigOpts()
     conf([], project="kilonova", default_config_files=[], default_config_dirs=[])
     # Without its own reading of files: it would look for changes at each decision, and ours are kept.

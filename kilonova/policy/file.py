@@ -1,5 +1,5 @@
-"""An operator's policy.yaml: rule names with their checks. What cannot be understood is refused at the start: a check
-that oslo.policy fails to read would silently forbid, an empty one silently allow."""
+"""An operator's policy.yaml: rule names with their checks. Every error is refused at the start: oslo.policy would
+silently forbid by a check that it cannot parse, and silently allow by an empty one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REFERENCES = re.compile(r"(?<![\w.:])rule:([^\s()]+)")
 
 
 def read_rules(file: Path, defaults: Mapping[str, str]) -> dict[str, str]:
-    """Raises `Refused` with one sentence. A name is one of the `defaults`, or of a rule that another one refers to."""
+    """Raise `Refused` with one sentence. A name is one of the `defaults`, or of a rule that another one refers to."""
     import yaml
 
     try:
@@ -40,7 +40,7 @@ def read_rules(file: Path, defaults: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_names(file: Path, rules: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-    """A misspelt name would change nothing, and nobody would hear of it."""
+    """Refuse unknown rule names: a misspelt one would silently have no effect."""
     used = {other for check in rules.values() for other in _REFERENCES.findall(check)}
     for name in rules:
         if name not in defaults and name not in used:
@@ -50,7 +50,7 @@ def _check_names(file: Path, rules: Mapping[str, str], defaults: Mapping[str, st
 
 
 def parsed(file: Path | None, checks: Mapping[str, str]) -> Any:
-    """All rules as oslo.policy understands them."""
+    """Return all rules as oslo.policy parses them."""
     from oslo_policy import policy as oslo
 
     rules = oslo.Rules.from_dict(dict(checks))

@@ -1,8 +1,9 @@
 """The rules of Identity, with Keystone's names and default roles in essence. Several names share a check.
 
-A target has what is known of it: `target.domain_id` (the domain it is, or is in), `target.actor.domain_id` (the domain
-of the user or group that gets a role or joins a group), `target.user.id`, `target.project.id`, `target.role.name`. What
-is not known matches nobody. Keystone's own words for these are understood in a policy.yaml too (`ALIASES`).
+The target has the known attributes: `target.domain_id` (the domain it is, or is in), `target.actor.domain_id` (the
+domain of the user or group that gets a role or joins a group), `target.user.id`, `target.project.id`,
+`target.role.name`. An unknown attribute never matches. A policy.yaml may use Keystone's own names for these too
+(`ALIASES`).
 """
 
 from __future__ import annotations

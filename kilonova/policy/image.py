@@ -1,6 +1,8 @@
-"""The rules of Image, with Glance's names and default roles. The target is the image: `project_id` and `owner` (who has
-it), `visibility`, and `member_id` (the caller's project, if the image is shared with it). What the caller may not see
-does not exist for it; that is judged before."""
+"""The rules of Image, with Glance's names and default roles.
+
+The target is the image: `project_id` and `owner`, `visibility`, and `member_id` (the caller's project, if the image is
+shared with it). An image that the caller may not see is not found; that is checked before the rules.
+"""
 
 from __future__ import annotations
 

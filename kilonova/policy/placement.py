@@ -1,7 +1,7 @@
-"""The rules of Placement, with its own names and default roles, and the profiles its suite is run with.
+"""The rules of Placement, with its own names and default roles, and the profiles of its test suite.
 
-`secure-rbac` is what Placement does unless told otherwise, and what a whole cloud does under /placement. The suite's
-`default` is the older way, in which an administrator may reshape as well.
+`secure-rbac` is Placement's default, and the profile of a whole cloud under /placement. The suite's `default` is the
+older one, in which an administrator may reshape as well.
 """
 
 from __future__ import annotations

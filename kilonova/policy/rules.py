@@ -1,5 +1,5 @@
 """The rules and their defaults: the names of Nova, Neutron, Cinder, Placement, Keystone and Glance, and our own for
-what none of them has."""
+features that none of them has."""
 
 from __future__ import annotations
 

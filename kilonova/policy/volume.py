@@ -1,5 +1,5 @@
-"""The rules of Volume, with Cinder's names and default roles; those of what is not here (backups, groups, transfers)
-are left out."""
+"""The rules of Volume, with Cinder's names and default roles, without those of missing features (backups, groups,
+transfers)."""
 
 from __future__ import annotations
 

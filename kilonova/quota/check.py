@@ -89,7 +89,8 @@ async def room(
 
 
 async def _bounds(tx: Tx, project: str, user: str, defaults: Limits, held: Held) -> list[Bound]:
-    """The project's, and the user's where an administrator has set one; nothing is read where nothing is limited."""
+    """Return the bounds of the project, and of the user if an administrator has set one. Without a limit nothing is
+    read."""
     limits = await given(tx, project, defaults)
     bounds = [Bound((project, ""), {name: limits.of_project(name) for name in COUNTED}, held[0])]
     if user in limits.users:

@@ -32,7 +32,7 @@ class Quotas(ServiceQuotas):
         return {name: Quota(_limit(limits, user, name), amounts.get(name, 0)) for name in RESOURCES}
 
     async def limit(self, resource: str, project: str, user: str = "") -> int:
-        """-1: none."""
+        """Return a limit; -1 is unlimited."""
         return (await self.show(project, user))[resource].limit
 
     async def check_metadata(self, caller: Caller, items: int) -> None:
@@ -48,7 +48,8 @@ class Quotas(ServiceQuotas):
             raise Refused("quota_exceeded", f"Quota exceeded: {'; '.join(over)}")
 
     async def set(self, project: str, limits: Mapping[str, int], user: str = "", *, force: bool = False) -> None:
-        """All or none. Without `force` a limit below what is used, or has been promised to single users, is refused."""
+        """Set all of these limits, or none. Without `force`, refuse a limit below the usage or below the limits of
+        single users."""
 
         async def body(tx: Tx) -> None:
             given_limits, amounts = await given(tx, project, self._configured), await used(tx, project, user)

@@ -76,7 +76,7 @@ async def used(tx: Tx, project: str, user: str = "") -> dict[str, int]:
 
 
 async def map_server(tx: Tx, server_id: str, owner: Owner, *, vcpus: int, memory_mb: int, now: float) -> None:
-    """A new server that is in no cell yet."""
+    """Map a new server that is in no cell yet, and count it."""
     project, user = owner
     await rows.put(
         tx,
@@ -95,19 +95,19 @@ async def map_server(tx: Tx, server_id: str, owner: Owner, *, vcpus: int, memory
 
 
 async def unmap_server(tx: Tx, server_id: str) -> None:
-    """The server is gone or going; again is harmless."""
+    """Mark the server as deleted and stop counting it. This may be repeated."""
     await uncount_server(tx, server_id)
     await rows.change(tx, server_mappings, {"queued_for_delete": 1}, server_id=server_id)
 
 
 async def uncount_server(tx: Tx, server_id: str) -> None:
-    """It stays, but is not counted; again is harmless."""
+    """Exclude a server from the usage. This may be repeated."""
     if await rows.change(tx, server_mappings, {"counted": 0}, server_id=server_id, counted=1):
         await _add_server(tx, server_id, -1)
 
 
 async def count_server(tx: Tx, server_id: str) -> None:
-    """It is counted again; again is harmless."""
+    """Include a server in the usage again. This may be repeated."""
     if await rows.change(tx, server_mappings, {"counted": 1}, server_id=server_id, counted=0):
         await _add_server(tx, server_id, 1)
 
@@ -119,7 +119,7 @@ async def size_of(tx: Tx, server_id: str) -> Amounts:
 
 
 async def set_size(tx: Tx, server_id: str, size: Amounts) -> None:
-    """The server counts with these cores and this ram; again is harmless."""
+    """Count the server with these cores and this ram. This may be repeated."""
     server = await rows.fetch(tx, server_mappings, lock=True, server_id=server_id)
     if server is None:
         return

@@ -81,7 +81,7 @@ class Kind:
     label: str  # "security group", for sentences
     table: Table
     attributes: Mapping[str, tuple[str, Form]] = field(default_factory=dict)
-    visible: ColumnElement[bool] | None = None  # by VIEWER; None: what the project owns
+    visible: ColumnElement[bool] | None = None  # by VIEWER; None: the project's own records
     more: frozenset[str] = frozenset()  # attributes from other tables
     filters: Mapping[str, Filter] = field(default_factory=dict)  # those that are not a column
     source: Select[Any] | None = None  # None: the table's columns

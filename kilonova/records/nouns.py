@@ -1,4 +1,4 @@
-"""The common verbs of all nouns: list, show, create, update, delete, tags; each noun defines what they mean for it."""
+"""The common verbs of all nouns: list, show, create, update, delete, tags. Each noun defines what they do for it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class RecordContext(Protocol):
     def ids(self) -> Ids: ...
 
     async def charge(self, tx: Tx, project_id: str, kind: str, count: int) -> None:
-        """Raises `Refused` when `count` more would be too many for the project."""
+        """Raise `Refused` when `count` more would be too many for the project."""
 
     def touched(self, kind: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Called with changed records after the commit."""
+        """React to changed records, after the commit."""
 
 
 C = TypeVar("C", bound=RecordContext)
@@ -41,7 +41,7 @@ C = TypeVar("C", bound=RecordContext)
 
 class Noun(ABC, Generic[C]):
     kind: Kind
-    few: ClassVar[bool] = True  # one record, with what belongs to it, is a few rows
+    few: ClassVar[bool] = True  # one record, with its details, is a few rows
 
     def __init__(self, context: C) -> None:
         self.context = context
@@ -91,7 +91,7 @@ class Noun(ABC, Generic[C]):
 
     @abstractmethod
     async def insert(self, tx: Tx, viewer: str | None, record_id: str, request: Attributes, now: float) -> None:
-        """The rows of one new thing; what the wish does not say has its default."""
+        """Insert the rows of a new record; attributes missing in the request get their defaults."""
 
     def standard(self, record_id: str, request: Attributes, now: float) -> Columns:
         return {
@@ -124,7 +124,7 @@ class Noun(ABC, Generic[C]):
         return row
 
     async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
-        """Check the wish and give the columns to set."""
+        """Check the request and return the columns to set."""
         return self.kind.columns_of(request)
 
     async def save(self, tx: Tx, row: Row, columns: Columns, now: float) -> None:

@@ -14,7 +14,7 @@ from kilonova.store import keyset
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
-MOST_SHAPES = 1024  # anybody can ask in a new shape; the oldest is forgotten
+MOST_SHAPES = 1024  # any caller can ask in a new shape; the oldest is forgotten
 
 EQUAL, OTHER, ABOVE, AT_LEAST, BELOW, AT_MOST = "eq", "neq", "gt", "gte", "lt", "lte"
 COMPARISONS = (EQUAL, OTHER, ABOVE, AT_LEAST, BELOW, AT_MOST)
@@ -46,7 +46,7 @@ class ListQuery(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """All that changes the text of the statement."""
+    """The properties that determine the text of a statement."""
 
     kind: Kind
     sees_all: bool
@@ -77,7 +77,7 @@ async def count(tx: Tx, kind: Kind, viewer: str | None, query: ListQuery = ALL) 
 
 
 async def find_one(tx: Tx, kind: Kind, viewer: str | None, record_id: str) -> Row:
-    """Return the row. Raises `Refused` if it does not exist, or this project may not see it."""
+    """Return the row. Raise `Refused` if it does not exist, or this project may not see it."""
     row = await look_up(tx, kind, viewer, record_id)
     if row is None:
         raise kind.missing(record_id)

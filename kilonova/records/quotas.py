@@ -1,4 +1,4 @@
-"""Limits of projects, by rows; -1 is unlimited. What is used is each service's to say: counted, or kept in rows.
+"""Limits of projects, by rows; -1 is unlimited. Each service has its own usage: counted, or stored in rows.
 
 A limit is the user's own, else the project's, else the default class's, else the configuration's.
 """
@@ -103,7 +103,7 @@ class ServiceQuotas:
         self._control, self._limits, self._configured = control, limits, dict(configured)
 
     async def reset(self, project_id: str, user: str = "") -> None:
-        """Back to the defaults; of a project, its users' too."""
+        """Reset the limits to the defaults; of a project, its users' too."""
 
         async def body(tx: Tx) -> None:
             await self._limits.remove(tx, project_id, user)

@@ -34,7 +34,7 @@ def conductor(*, data: Data = DEFAULT_DATA, config: Config = None, overrides: Ov
 
 
 async def _conductor(path: Path, settings: Settings, metrics: Listener | None) -> None:
-    """Its directory holds nothing but a memory of marks (law 15)."""
+    """Run a conductor. Its directory holds nothing but a memory of marks (law 15)."""
     from kilonova.conductor.service import Conductor
 
     stopping, worker = stop_signal(), Uuids().uuid()
@@ -95,7 +95,7 @@ def _metrics_listener(settings: Settings, closing: contextlib.ExitStack) -> List
 
 
 def _serve_metrics(conductor: Conductor, listener: Listener) -> Callable[[], Awaitable[None]]:
-    """Begin to answer; what is returned ends it."""
+    """Begin to serve metrics; return the function that stops it."""
     from starlette.applications import Starlette
 
     from kilonova.api.connections import Connections

@@ -1,4 +1,4 @@
-"""Where the agent of a real host takes the disks of guests that move to it."""
+"""The port on which a real host's agent receives the disks of guests that move to it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _is_loopback(bound: socket.socket) -> bool:
 
 @contextlib.asynccontextmanager
 async def disk_port(settings: Settings) -> AsyncIterator[DiskPort]:
-    """Raises `Refused` where the port is taken."""
+    """Raise `Refused` where the port is taken."""
     own, options = settings.libvirt, settings.wsgi
     address = settings.default.my_ip or settings.network.local_ip or own_address(socket.AF_INET) or LOOPBACK
     written = f"[{address}]" if ":" in address else address

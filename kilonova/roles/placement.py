@@ -1,7 +1,7 @@
 """`kilonova placement`: the Placement API alone, on its own port.
 
-It has the placement database and nothing else of a cloud, but for identity, whose tokens it checks: that lies in the
-control database of the same data directory or fleet. With `noauth2` there is no identity at all.
+Of a cloud it has only the placement database, and identity to check tokens: that is in the control database of the same
+data directory or fleet. With `noauth2` there is no identity at all.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ async def _print_login(identity: Identity, data: DataDirectory, settings: Settin
 
 
 def make_placement_app(service: PlacementService, settings: Settings, auth: str, profile: str) -> ASGIApp:
-    """Placement at the root and, as in a whole cloud, under its prefix; identity under its own, where there is one."""
+    """Return the app: Placement at the root and, as in a whole cloud, under its prefix; identity under its own, if
+    there is one."""
     from starlette.applications import Starlette
 
     from kilonova.api.cors import with_cors

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kilonova.settings import Settings
     from kilonova.world import Bus, ConsoleDoor, ImageUploader
 
-NETWORK_NAME = "network"  # the directory that remembers what is plugged
+NETWORK_NAME = "network"  # the directory that remembers the plugged ports
 PASSABLE = stat.S_IXGRP | stat.S_IXOTH
 
 
@@ -55,7 +55,7 @@ class RealHost:
         self._ending = asyncio.create_task(self._await_refusal())
 
     async def stop(self) -> None:
-        """Guests go on running."""
+        """Stop the agent. Guests go on running."""
         if self._ending is not None:
             self._ending.cancel()
         await self.agent.stop()
@@ -119,7 +119,7 @@ def instances_root(settings: Settings, path: Path) -> Path:
 
 
 def agent_images(settings: Settings, host: str, path: Path, image_bytes: Fetch) -> ImageSource:
-    """Where an agent of a fleet has images from."""
+    """Return the source of images for an agent of a fleet."""
     from kilonova.compute.drivers.libvirt.fetching import FetchedImages
     from kilonova.compute.drivers.libvirt.images import FolderImages
 
@@ -180,8 +180,11 @@ def need_libvirt() -> None:
 
 
 def let_qemu_pass(root: Path, data: Path | None) -> None:
-    """For root, libvirt runs QEMU as another user, who must be able to pass to the disks; to read in the directories on
-    the way it needs no right. `data`: the data directory, if the disks are in it; its mode is ours to change."""
+    """Let libvirt's QEMU reach the disks: if root runs libvirt, QEMU runs as another user, who must be able to pass
+    through the directories, but not to read them.
+
+    `data`: the data directory, if the disks are in it; its mode is ours to change.
+    """
     if not root.is_dir():
         root.mkdir(parents=True)
         root.chmod(stat.S_IRWXU | PASSABLE)

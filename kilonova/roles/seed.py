@@ -28,7 +28,7 @@ PASSWORD_NAMES = {user: f"{user}.password" for user in (ADMIN, DEMO)}
 
 
 async def prepare(service: Service, data: DataDirectory, settings: Settings) -> None:
-    """Seed what is missing. While the stores are halted, wait until they are not."""
+    """Seed the missing records. While the stores are halted, wait."""
     stores = stores_of(service)
     if stores.halted:
         stores.marks.on_resume.append(partial(prepare, service, data, settings))

@@ -116,8 +116,8 @@ def stores_of(service: Service) -> OpenStores:
 
 @contextlib.asynccontextmanager
 async def keeping_volumes(service: Service, path: Path, local: Sequence[str] = ()) -> AsyncIterator[None]:
-    """While this lasts, the files of this data directory's volumes are created, copied and removed by the records, and
-    served to hosts. `local`: hosts that are this machine."""
+    """Run the volume worker and the exports of this data directory within the context. `local`: hosts that are this
+    machine."""
     from kilonova.services.volume.export_files import Listening
     from kilonova.services.volume.exports import Exports
     from kilonova.services.volume.files import VolumeFiles

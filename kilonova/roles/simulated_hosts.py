@@ -65,7 +65,7 @@ def make_room(
 
 
 def simulated_cell(settings: Settings, host: str) -> str:
-    """host1, host2, … are dealt out to the cells of `kilonova serve` one after the other."""
+    """Return the cell of a simulated host: host1, host2, … are assigned to the cells of `kilonova serve` in turn."""
     number = host.removeprefix("host")
     count = settings.simulated.cells
     return f"cell{(int(number) - 1) % count + 1}" if count > 1 and number.isdigit() else ""

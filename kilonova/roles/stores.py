@@ -37,9 +37,11 @@ async def open_all(
     data: DataDirectory | None = None,
     memory: Path | None = None,
 ) -> AsyncIterator[OpenStores]:
-    """An embedded cloud brings them up to date itself, and may make new ones in its directory. `witnesses` say which
-    cloud they belong to: directories and hosts. `data` is an api's: its directories, too, remember marks. `memory` is a
-    directory of a conductor for nothing else."""
+    """Open all stores. An embedded cloud upgrades them itself, and may create new ones in its directory.
+
+    `witnesses`: directories and hosts with the clouds they belong to. `data`: the data directory of an API, which
+    remembers marks too. `memory`: the directory of a conductor, which only remembers marks.
+    """
     from kilonova.cli.opening import address_opener, addresses
     from kilonova.store.marks import Marks, keep_marks
     from kilonova.store.open import open_stores
@@ -74,8 +76,11 @@ async def open_all(
 
 
 def clouds_of(path: Path, settings: Settings, *, hosts: str = "") -> dict[str, str]:
-    """Which cloud the directories of this data directory belong to, and the simulated hosts in the file `hosts`; what
-    is new is left out. Changes nothing."""
+    """Return the clouds that the directories of this data directory belong to, and the simulated hosts in the file
+    `hosts`.
+
+    New ones are left out. Nothing is changed.
+    """
     from kilonova.compute.memory import FILE_NAME, cloud_in
     from kilonova.store.badges import read_directory_badge
 
@@ -95,7 +100,7 @@ def clouds_of(path: Path, settings: Settings, *, hosts: str = "") -> dict[str, s
 
 
 def claim_directories(stores: OpenStores, data: DataDirectory, settings: Settings) -> str:
-    """The directories of this data directory get their badges, or are refused; returns the id of its volumes."""
+    """Give the directories of this data directory their badges, or refuse them. Return the id of its volumes."""
     from kilonova.store.badges import read_directory_badge
 
     badge = read_directory_badge(data.path / VOLUMES_NAME)
@@ -108,8 +113,8 @@ def claim_directories(stores: OpenStores, data: DataDirectory, settings: Setting
 
 
 def claim_memory(stores: OpenStores, folder: Path) -> bool:
-    """A directory that remembers marks: a conductor that starts notices restored databases before it has heard of any
-    host. False: it cannot be written, and then the conductor works without one."""
+    """Claim a directory that remembers marks, so that a conductor that starts notices restored databases before any
+    host reports. Return False if it cannot be written; the conductor then works without one."""
     from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
 
     try:
@@ -127,7 +132,7 @@ def claim_memory(stores: OpenStores, folder: Path) -> bool:
 
 
 def images_folder(settings: Settings, path: Path) -> Path:
-    """One for the whole cloud: every API has the same."""
+    """Return the folder of images: one for the whole cloud, the same for every API."""
     named = settings.image.filesystem_store_datadir
     return Path(named) if named else path / IMAGES_NAME
 

@@ -1,7 +1,7 @@
 """Factories for the roles, by the settings: world, engine, fence, sender, bus, seal.
 
-Only what a role needs is imported, and only when it is created. Further factories are beside this file by subject:
-stores.py, services.py, simulated_hosts.py, real_host.py.
+Only the modules that a role needs are imported, and only when they are used. Further factories are beside this file by
+subject: stores.py, services.py, simulated_hosts.py, real_host.py.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def make_world(bus: Bus, settings: Settings, stores: Stores | None = None, **par
 
 
 def make_engine(world: World, seal: Seal, worker: str = "") -> Engine:
-    """Without a worker's name it only accepts and reads: that is the API's, which drives nothing."""
+    """Make an engine. Without a worker's name it only accepts and reads, as the API's does."""
     from kilonova.engine.core import Engine
     from kilonova.operations import REGISTRY
     from kilonova.scheduler.service import Scheduler
@@ -84,7 +84,7 @@ def make_volumes(world: World, seal: Seal, backend: str = "") -> Volumes:
 
 
 def make_sender(engine: Engine, settings: Settings) -> Sender | None:
-    """None: no notifications are written or sent. Those that lie there are sent when it is on again."""
+    """Make the sender; None if notifications are off. Those already written are sent when they are on again."""
     from kilonova.notifications.bus import BusTarget
     from kilonova.notifications.sender import Sender
     from kilonova.notifications.webhook import Webhook, read_secret

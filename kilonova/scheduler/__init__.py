@@ -1,1 +1,1 @@
-"""Choosing a host: snapshot → filters → weighers → a decision that says why. It proposes; the claim decides."""
+"""Choose a host: snapshot → filters → weighers → a decision with reasons. It proposes; the claim decides."""

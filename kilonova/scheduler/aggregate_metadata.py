@@ -24,7 +24,7 @@ def of_host(field: Field, at: int) -> dict[str, set[str]]:
 
 
 def judged(field: Field, judge: Callable[[Values], bool]) -> Bools | None:
-    """Once per kind of host; None: all pass."""
+    """Judge the hosts by their aggregates' metadata, once per set of aggregates. None: all pass."""
 
     def of_kind(kind: AggregateSet) -> bool:
         return judge(together(field.hosts.memberships(kind)))

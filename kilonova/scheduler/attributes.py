@@ -1,6 +1,6 @@
-"""Attributes of hosts under the names that flavors (`capabilities:…`) and queries (`$free_ram_mb`) know them by.
+"""Attributes of hosts by the names that flavors (`capabilities:…`) and queries (`$free_ram_mb`) use.
 
-Each is judged once per different value: numbers by their column, what the driver reports by the make of the host.
+Each is judged once per different value: numbers by their column, the driver's report by the make of the host.
 """
 
 from __future__ import annotations

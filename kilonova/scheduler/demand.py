@@ -16,9 +16,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # of the pre-filter
     why: str  # shown for a host that does not fulfil it
     required: Names = NONE  # all of these traits
-    forbidden: Names = NONE  # none of these
+    forbidden: Names = NONE  # hosts with any of these traits are rejected
     member_of: Names | None = None  # one of these aggregates; of none, when it is empty
-    outside: Names = NONE  # none of these aggregates
+    outside: Names = NONE  # hosts in any of these aggregates are rejected
     remedy: str = ""  # what would have to change; `{host}` is replaced by the host
     about_state: bool = False
 

@@ -17,7 +17,7 @@ FEW = 8  # hosts that are looked up one by one
 
 
 class Field:
-    """Every column has one element per host, in the order of their names."""
+    """The hosts of a decision as columns: one element per host, in the order of their names."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Field:
         self.here: Bools | None = None if cells is None else hosts.cells.judged(lambda cell: cell in cells)
         if host:
             self.here = self.only(host)
-        # of a host of such a cell only what placement and control say is known
+        # of a host in such a cell only the data in placement and control is known
         self.lit: Bools | None = hosts.cells.judged(lambda cell: cell not in away) if away else None
 
     def __len__(self) -> int:
@@ -57,27 +57,27 @@ class Field:
         return np.ones(len(self), dtype=np.bool_)
 
     def only(self, name: str | None) -> Bools:
-        """True for the one host of that name."""
+        """Return a mask of the one host of that name."""
         mask = self.none()
         if name is not None and name in self.hosts.index:
             mask[self.hosts.index[name]] = True
         return mask
 
     def places(self, hosts: Sequence[int]) -> Bools:
-        """True at these places."""
+        """Return a mask of these places."""
         mask = self.none()
         mask[hosts] = True
         return mask
 
     def gathered(self, truths: Bools) -> Bools:
-        """A truth per place of the snapshot as one per host; False where placement does not know it."""
+        """Convert a mask over the snapshot's places to one over the hosts; False if placement does not know a host."""
         if not len(truths):
             return self.none()
         mask: Bools = truths[self.rows]
         return mask if self.all_known else mask & self.known
 
     def of_providers(self, providers: Iterable[str]) -> Bools:
-        """True for the hosts of these root providers."""
+        """Return a mask of the hosts of these root providers."""
         truths: Bools = np.zeros(self.snapshot.rows, dtype=np.bool_)
         places = self.snapshot.index
         truths[[places[provider] for provider in providers if provider in places]] = True
@@ -87,7 +87,7 @@ class Field:
         return self.gathered(self.snapshot.truths(bits))
 
     def fits(self, resource_class: str, amount: int) -> Bools:
-        """The host's own provider has room for that much in one piece."""
+        """Return a mask of the hosts whose own provider has that much free at once."""
         columns = self.snapshot.classes.get(resource_class)
         if columns is None:
             return self.none()

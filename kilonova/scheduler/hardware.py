@@ -1,6 +1,7 @@
 """The hardware of hosts as the scheduler knows it, read again where it changed. It proposes; the host decides.
 
-Hosts that are alike (the same machine, the same claims) are judged once: of ten thousand empty ones that is one."""
+Hosts with the same hardware and the same claims are judged once: ten thousand empty ones are one.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ from kilonova.world import Row, Store, Tx
 
 MOST_REQUESTS = 64  # distinct ones, cached; a cloud has few flavors that need hardware
 UNKNOWN = "the host has not reported its hardware yet"
-SPARE = 1000  # likenesses that no host has any more, before they are cleared away
+SPARE = 1000  # unused kinds of hardware before they are removed
 
 
 @dataclass(frozen=True)
 class HardwareFacts:
     hardware: HostHardware
     claims: tuple[HostClaim, ...]
-    free: tuple[int, ...]  # dedicated CPUs of each cell, the most first: what is cheap to look at
+    free: tuple[int, ...]  # dedicated CPUs of each cell, the most first: cheap to compare
     devices: int  # free ones
     likeness: int  # the same number: the same in everything above
 
@@ -45,7 +46,7 @@ class HardwareBook:
         self._judged: dict[tuple[Judge, HardwareRequest], dict[int, str | None]] = {}
 
     async def sync(self, store: Store) -> None:
-        """Every host of a cell as it is now."""
+        """Read the changed hosts of a cell."""
         known = self._versions.get(store.name, {})
 
         async def body(tx: Tx) -> tuple[dict[str, int], dict[str, str], Sequence[Row]]:

@@ -1,8 +1,8 @@
 """Hosts as their cells know them, read once and then only where something changed.
 
 A heartbeat changes a host's row every few seconds, which is not a change here. Changes are: hosts that are not simply
-up (few), hosts that registered since the last read, and removed hosts, by the number of all. Counts of servers come
-from one statement per cell, never one per host.
+up (few), hosts that registered since the last read, and removed hosts, found by the total number. Counts of servers
+come from one statement per cell, never one per host.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kilonova.store.hosts import facts_of, observation
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Body, Row, Stores, Tx
 
-LATE = 60.0  # seconds; one that registered may be committed so much later than it says
-# As Nova counts them: what keeps a host's disks or network busy.
+LATE = 60.0  # seconds; the longest delay between a registration's time and its COMMIT
+# Task states that keep a host's disks or network busy, as in Nova.
 BUSY_TASKS = (
     *("rebuilding", "rebuild_block_device_mapping", "rebuild_spawning", "resize_prep", "resize_migrating"),
     *("image_snapshot", "image_snapshot_pending", "image_pending_upload", "image_uploading", "image_backup"),
@@ -109,7 +109,7 @@ class HostCache:
         self._update_hosts(cell, reading)
 
     def name_hosts(self, cell: str, names: Sequence[str], snapshot: PlacementSnapshot) -> None:
-        """Hosts of a cell that does not answer, as control and placement know them; the next `sync` replaces them."""
+        """Add the hosts of an unreachable cell, as control and placement know them; the next `sync` replaces them."""
         views = self._views.get(cell, {})
         missing = set(names) - views.keys()
         if not missing:

@@ -1,7 +1,7 @@
 """All hosts in memory, as columns that stay between requests; only changes are written.
 
-Most of what is known of a host hardly ever changes, and many hosts are alike: hosts of the same make (what their driver
-reports) and of the same kind (which aggregates they are in) share one object, judged once for all of them.
+Most of a host's data hardly ever changes, and many hosts are alike: hosts of the same make (their driver's report) and
+of the same kind (their aggregates) share one object, judged once for all of them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AggregateSet(msgspec.Struct, frozen=True):
 
 
 def _make(hypervisor: Hypervisor) -> bytes:
-    """All but what is measured, which is different everywhere."""
+    """Return the key of a make: the hypervisor without its measurements, which differ everywhere."""
     return msgspec.json.encode(msgspec.structs.replace(hypervisor, metrics={}))
 
 
@@ -108,7 +108,7 @@ class Hosts:
         self.unclaimed: Counter[str] = Counter()  # by host: servers that are counted there without a claim
         self._metrics: dict[str, Floats] = {}
         self._rows: tuple[PlacementSnapshot | None, int, Ints] = (None, -1, np.zeros(0, dtype=np.int64))
-        # Those that were joined last: a request that waits for something else meanwhile decides with these hosts.
+        # The hosts joined last: a request that is waiting meanwhile decides with them.
         self.join(self.aggregates.values())
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class Hosts:
         )
 
     def set_odd(self, cell: str, odd: Mapping[str, Odd]) -> None:
-        """The hosts of a cell that are not simply up; all its others are."""
+        """Set the hosts of a cell that are not simply up; all its other hosts are."""
         number = self.cells.values.index(cell) if cell in self.cells.values else -1
         for at in [at for at in self.odd if self.cells.number[at] == number and self.names[at] not in odd]:
             del self.odd[at]
@@ -162,7 +162,7 @@ class Hosts:
             column[self.index[name]] = counts[name]
 
     def rows(self, snapshot: PlacementSnapshot) -> Ints:
-        """The place of each host's provider in the snapshot; -1: placement does not know it."""
+        """Return the place of each host's provider in the snapshot; -1 if placement does not know it."""
         of, layout, rows = self._rows
         if of is not snapshot or layout != snapshot.layout:
             places = snapshot.index
@@ -187,7 +187,7 @@ class Hosts:
                 snapshot.accepting[places[at]] = True
 
     def only(self, at: int) -> Hosts:
-        """The one host at this place, as it is now."""
+        """Return a copy with only the host at this place."""
         same, name = object.__new__(Hosts), self.names[at]
         one = slice(at, at + 1)
         of, layout, rows = self._rows

@@ -1,5 +1,8 @@
-"""Judge the host of a server that is rebuilt there from another image. Nothing is claimed and nothing is moved, so only
-what the image asks for counts: not room, not the host's state, not what the server was placed by."""
+"""Judge the host of a server that is rebuilt there from another image.
+
+Nothing is claimed and nothing is moved, so only the image's demands count: not capacity, not the host's state, not the
+original request.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from kilonova.settings import Settings
 
 TRAITS, RESOURCES = "image_traits", "image_resources"
 RULE = "the server stays on its host; nothing is claimed"
-Held = dict[str, dict[str, int]]  # by provider: what the server holds in placement
+Held = dict[str, dict[str, int]]  # by provider: the server's allocations in placement
 
 
 class ImageNeeds(msgspec.Struct, frozen=True):
@@ -44,7 +47,7 @@ def judge_in_place(
     needs: ImageNeeds,
     held: Held,
 ) -> Decision:
-    """The field considers one host. `chosen` is that host, or None with the reasons."""
+    """Decide about one host. `chosen` is that host, or None with the reasons."""
     at = field.hosts.index.get(request.wanted_host or "")
     if at is None:  # it left the records a moment ago
         return _decision(request, field, Matrix(field), None)
@@ -112,7 +115,7 @@ def _traits_stage(field: Field, at: int, needs: ImageNeeds, held: Held) -> Stage
 
 
 def _resources_stage(field: Field, needs: ImageNeeds, held: Held) -> Stage:
-    """A rebuild claims nothing, so the server must hold it already."""
+    """Judge the image's resources. A rebuild claims nothing, so the server must have them already."""
     total = {name: sum(amounts.get(name, 0) for amounts in held.values()) for name in needs.resources}
     lacking = {name: amount for name, amount in needs.resources.items() if total[name] < amount}
     against = [f"the image needs {amount} {name}, the server holds {total[name]}" for name, amount in lacking.items()]

@@ -27,7 +27,7 @@ class Stage(NamedTuple):
         return self.mask is None or bool(self.mask[at])
 
     def verdict(self, at: int) -> bool | None:
-        """None: unknown."""
+        """Return True if the host passes, False if it does not, None if that is unknown."""
         if self.passes(at):
             return True
         return None if self.unknown is not None and self.unknown[at] else False

@@ -1,4 +1,4 @@
-"""The smallest changes that would let a refused request fit, each enough by itself. A pure function of the matrix."""
+"""The smallest changes that would let a refused request fit; each alone is enough. A pure function of the matrix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def smallest_changes(matrix: Matrix, offers: Offers, largest: str) -> tuple[str,
 
 
 def remedy_for(matrix: Matrix, at: int) -> str | None:
-    """Return what would let this host fit; None: nothing that anybody could do now."""
+    """Return the changes that would let this host fit; None if there are none now."""
     remedies = [stage.remedy(at) for stage in matrix.rejections(at)]
     return None if None in remedies else _joined(dict.fromkeys(str(remedy) for remedy in remedies))
 

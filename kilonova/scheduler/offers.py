@@ -1,7 +1,7 @@
-"""The hosts that can meet a request, with their allocations: the last stage, by the same search as placement's API.
+"""The hosts that can meet a request, with their allocations: the last stage, by the same search as Placement's API.
 
-A host whose tree is one provider is judged by its own numbers, all such hosts at once. One with nested or sharing
-providers is searched, and only if no other stage rejects the host: that is the only part that costs time per host.
+A host whose tree is one provider is judged by its own numbers, all such hosts at once. A host with nested or sharing
+providers is searched, and only if no other stage rejects it: that is the only stage that costs time per host.
 """
 
 from __future__ import annotations
@@ -89,8 +89,11 @@ class Offers:
         return missing
 
     def shortage(self) -> str:
-        """Return what no host has free, in the request's own numbers. Empty: capacity is not what is missing, or part
-        of it is in nested providers, where a number per host would be wrong."""
+        """Return the resources that no host has free, in the request's own numbers.
+
+        Empty: capacity is not the problem, or a part of it is in nested providers, where a number per host would be
+        wrong.
+        """
         needs = self._group.resources
         has_room = {name: self.field.fits(name, amount) & self._among for name, amount in needs.items()}
         together = np.logical_and.reduce([self._among, *has_room.values()])

@@ -1,8 +1,8 @@
 """Place many servers together over one snapshot: the plan of operations about whole hosts.
 
-A pure function: the same filters, weighers and search for room as for a single server (select.py), each server seeing
-what those before it take. Requests that are equal share one judgement of all hosts; after each server only its host is
-judged again. `seats` is an iterator, so that a large plan may be computed in pieces.
+A pure function: the same filters, weighers and capacity search as for a single server (select.py), each server placed
+after those before it. Equal requests share one judgement of all hosts; after each server only its host is judged again.
+`seats` is an iterator, so that a large plan may be computed in pieces.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kilonova.scheduler.select import Selector, choice_of
 from kilonova.scheduler.surroundings import NEIGHBOURS, NOBODY, Surroundings
 from kilonova.scheduler.verdict import Choice, Decision
 
-Scope = tuple[str, str, tuple[str, ...]]  # group, dead host, servers named by hints: what surroundings are about
+Scope = tuple[str, str, tuple[str, ...]]  # group, dead host, servers named by hints: the key of surroundings
 
 
 class ServerPlacement(msgspec.Struct, frozen=True):
@@ -51,8 +51,11 @@ def named_by(request: ResourceRequest) -> set[str]:
 
 
 def in_order(requests: Sequence[ResourceRequest], ranks: Mapping[str, int]) -> list[ResourceRequest]:
-    """First by rank; among equals those with the fewest hosts to choose from, then the largest; equal requests side by
-    side. A server that a hint of another one names goes before it."""
+    """Order the requests: by rank; then those with the fewest possible hosts, then the largest; equal requests side by
+    side.
+
+    A server that another one's hint names goes before it.
+    """
     by_server = {request.server: request for request in requests}
     ordered = sorted(requests, key=lambda one: (ranks.get(one.server, MIDDLE), *_difficulty(one), one.server))
     done: dict[str, ResourceRequest] = {}
@@ -76,7 +79,7 @@ def _difficulty(request: ResourceRequest) -> tuple[int, int, int, int, bytes]:
 
 
 def _shape(request: ResourceRequest) -> bytes:
-    """The same for requests that differ in their server alone."""
+    """Return a key that is equal for requests that differ only in their server."""
     return msgspec.json.encode(msgspec.structs.replace(request, server=""))
 
 
@@ -96,8 +99,8 @@ class Planner:
         at_once: int = 1,
         promises: Sequence[Promise] = (),
     ) -> None:
-        """`at_once`: moves to one host that run at the same time; more of them keep it no busier. `promises`: what is
-        promised to others and not claimed yet."""
+        """`at_once`: moves to one host that run at the same time; more of them keep it no busier. `promises`: proposals
+        to other requests that are not claimed yet."""
         self.selector, self.snapshot, self.hosts, self.random = selector, snapshot, hosts, random
         self._cells, self._away = cells, away
         self._around = dict(around or {})
@@ -182,7 +185,7 @@ class _Standing:
         self._judge()
 
     def turn_to(self, request: ResourceRequest) -> None:
-        """The next server: as a member of its group it does not hold itself."""
+        """Turn to the next server. As a member of its group it does not count against itself."""
         self._request = self._scales.request = request
         at = self._filled
         if at is not None:
@@ -211,7 +214,7 @@ class _Standing:
         return at, choice, selector.rule(weights.total, position)
 
     def took(self, at: int) -> None:
-        """A server has gone to this host."""
+        """Note that a server goes to this host."""
         self._filled = at
 
     def _judge_again(self, at: int) -> None:

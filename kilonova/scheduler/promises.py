@@ -42,7 +42,7 @@ class Promises:
         self.ends = 0  # so far
 
     def make(self, decisions: Iterable[Decision]) -> None:
-        """A server that is decided on again has the newest only."""
+        """Make promises. A repeated decision about a server replaces its former promise."""
         until = self._clock.monotonic() + EXPIRES_AFTER
         for decision in decisions:
             assert decision.chosen is not None

@@ -24,7 +24,7 @@ class _Taken(msgspec.Struct):
 
 
 class StoredDecision(msgspec.Struct):
-    """A Decision, as far as it is told."""
+    """The reported fields of a Decision."""
 
     chosen: _Taken | None = None
     alternates: list[_Taken] = []

@@ -29,8 +29,10 @@ class Weights:
 
 
 class Scales:
-    """The values of all weighers for the hosts that fit: a full host does not change the weights of the others. They
-    stay while hosts are filled one after the other. A weigher runs unless its multiplier is 0 for every host."""
+    """The values of all weighers for the hosts that fit: a full host does not change the weights of the others.
+
+    They stay while hosts are filled one after the other. A weigher runs unless its multiplier is 0 for every host.
+    """
 
     def __init__(self, settings: Settings, field: Field, request: ResourceRequest, hosts: Ints) -> None:
         self._settings, self._field, self.request, self.hosts = settings, field, request, hosts

@@ -67,8 +67,10 @@ class Selector:
         alternates: int = 2,
         hoping: bool = False,
     ) -> Decision:
-        """Choose one of the best `host_subset_size` hosts at random, and the next best in case its claim is refused.
-        `away`: cells that do not answer. `hoping`: as if every unknown host turned out to fit."""
+        """Choose one of the best `host_subset_size` hosts at random, and alternates in case its claim is refused.
+
+        `away`: cells that do not answer. `hoping`: treat every unknown host as fitting.
+        """
         field = Field(snapshot, hosts, cells=cells, away=away, around=around)
         matrix, offers = self.judge(field, request, hoping=hoping)
         fitting: Ints = np.flatnonzero(matrix.fits)
@@ -101,12 +103,12 @@ class Selector:
         )
 
     def judge(self, field: Field, request: ResourceRequest, *, hoping: bool = False) -> tuple[Matrix, Offers]:
-        """Every stage over the hosts of the field, capacity last."""
+        """Run every stage over the hosts of the field, capacity last."""
         matrix = self._matrix(field, request)
         if hoping:
             matrix.fits = matrix.may_fit.copy()
         offers = Offers(field, request.needs(), among=matrix.fits, limit=self._limit(request))
-        if not (matrix.fits & offers.fits).any() and matrix.may_fit.any():  # what is unknown decides: look there too
+        if not (matrix.fits & offers.fits).any() and matrix.may_fit.any():  # unknown hosts decide: search them too
             offers = Offers(field, request.needs(), among=matrix.may_fit, limit=None)
         matrix.add(capacity_stage(offers))
         return matrix, offers
@@ -205,15 +207,15 @@ def choice_of(field: Field, offers: Offers, at: int, weights: Weights, position:
 
 
 def _preferred(field: Field, fitting: Ints, request: ResourceRequest) -> int | None:
-    """The place in `fitting` of the host that an earlier plan chose for the server; None: there is none, or it does not
-    fit now."""
+    """Return the place in `fitting` of the host that an earlier plan chose for the server; None if there is none, or it
+    does not fit now."""
     at = field.hosts.index.get(request.preferred_host, -1)
     position = int(np.searchsorted(fitting, at)) if at >= 0 else len(fitting)
     return position if position < len(fitting) and fitting[position] == at else None
 
 
 def _missed(matrix: Matrix, request: ResourceRequest) -> str:
-    """Why the preferred host was not taken."""
+    """Return the reason why the preferred host was not taken."""
     host = request.preferred_host
     if not host:
         return ""
@@ -257,8 +259,11 @@ def select_many(
     alternates: int = 2,
     hoping: bool = False,
 ) -> list[Decision]:
-    """Choose hosts for several servers of one request, each with the earlier choices counted. It ends with the first
-    that has no host: the caller ensures all or nothing. No server's alternate is another one's choice."""
+    """Choose hosts for several servers of one request, each with the earlier choices counted.
+
+    It ends with the first server without a host: the caller ensures all or nothing. No server's alternate is another
+    server's choice.
+    """
     names = {name for request in requests for group in request.needs().groups for name in group.resources}
     trial, filled = snapshot.with_own_use(names), hosts.filled()
     decisions: list[Decision] = []

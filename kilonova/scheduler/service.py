@@ -1,7 +1,8 @@
 """The scheduler of one process: a snapshot brought up to date per request, hosts as their cells know them.
 
-It may propose from what it remembers, but "no valid host" is concluded only after everything was read again, and only
-from what is claimed: promises to others (promises.py) do not reject any host then."""
+It may propose from its cache, but concludes "no valid host" only after everything was read again, and only from claims:
+promises to other requests (promises.py) do not reject any host then.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +99,11 @@ class Scheduler:
     async def place(
         self, request: ResourceRequest, cells: Sequence[str], *, alternates: int = 2, rehearsing: bool = False
     ) -> Placing:
-        """A proposal from the named cells. When `decision.chosen` is None, surely nothing fits now, unless
-        `decision.unknown`: then it depends on hosts or cells that do not answer (law 18)."""
+        """Propose a host from the named cells.
+
+        If `decision.chosen` is None, nothing fits now, unless `decision.unknown`: then it depends on hosts or cells
+        that do not answer (law 18).
+        """
         (placing,) = await self.place_many([request], cells, alternates=alternates, rehearsing=rehearsing)
         return placing
 
@@ -111,9 +115,12 @@ class Scheduler:
         alternates: int = 2,
         rehearsing: bool = False,
     ) -> list[Placing]:
-        """Place the servers of one request together, each after the others have taken theirs. All or none: if the last
-        placing has no host, none of them may be used. Unless it will not be claimed (`rehearsing`), the choice is
-        promised: later requests count it in, until `claim_ended`."""
+        """Place the servers of one request together, each with the earlier ones counted. All or none: if the last
+        placing has no host, none of them may be used.
+
+        The choices are promised until `claim_ended`, so that later requests count them, unless `rehearsing`: then they
+        are never claimed.
+        """
         placings = await self._choose(requests, cells, alternates, fresh=False)
         if placings[-1].decision.chosen is None:
             placings = await self._choose(requests, cells, alternates, fresh=True)
@@ -130,8 +137,11 @@ class Scheduler:
         at_once: int,
         opened: Sequence[str] = (),
     ) -> list[ServerPlacement]:
-        """Plan all these servers together (planner.py). Nothing is promised. Made in pieces, on copies of the present
-        data: others go on meanwhile. `opened`: hosts that are closed now, planned as if they were open."""
+        """Plan all these servers together (planner.py). Nothing is promised. `opened`: closed hosts, planned as if they
+        were open.
+
+        The plan is computed in pieces on copies of the present data, so that other requests go on meanwhile.
+        """
         if not requests:
             return []
         hosts, away = await self._known(requests, cells, fresh=True)
@@ -171,8 +181,10 @@ class Scheduler:
         return seats
 
     async def judge_in_place(self, request: ResourceRequest, cell: str) -> Decision:
-        """Decide whether the wanted host, where the server is, may run the image. Nothing is claimed or promised.
-        Raise `Unreachable` while the cell's hosts cannot be read: then it is unknown."""
+        """Decide whether the requested host, which has the server, may run the image. Nothing is claimed or promised.
+
+        Raise `Unreachable` while the cell's hosts cannot be read: then it is unknown.
+        """
         decision = await self._judge_in_place(request, cell, fresh=False)
         if decision.chosen is None:
             decision = await self._judge_in_place(request, cell, fresh=True)
@@ -188,7 +200,7 @@ class Scheduler:
         return self._selector.judge_in_place(self._snapshot, hosts, request, needs, held)
 
     def claim_ended(self, servers: Iterable[str]) -> None:
-        """Committed or refused: what was promised to these servers counts no more."""
+        """End the promises of these servers: their claims were committed or refused."""
         self._promises.end(servers)
 
     async def zone_of(self, host: str) -> str:
@@ -200,9 +212,9 @@ class Scheduler:
         foreign = await self._other_cells(cells) if fresh and requests[0].home else []
         hosts, away = await self._known(requests, cells, fresh)
         cells = [*cells, *foreign]
-        ends = self._promises.ends  # who claims from here on may do so after what is read
+        ends = self._promises.ends  # a claim from here on may come after the read
         around = await look_around(self._stores, requests[0])
-        await self._snapshot.sync(self._stores.placement)  # last: what changes now is what a claim would find
+        await self._snapshot.sync(self._stores.placement)  # last: later changes are found by the claim
         others = self._promises.since(ends)
         for request in requests:
             others.pop(request.server, None)
@@ -288,7 +300,8 @@ class Scheduler:
         return True
 
     async def _name_hosts(self, away: Iterable[str]) -> None:
-        """Control knows which hosts these cells have, placement what the hosts have: enough to say who may fit."""
+        """Add the hosts of unreachable cells by name: control knows the hosts of each cell, placement their
+        resources."""
         mapped = await self._stores.control.read(_mapped_hosts)
         await self._snapshot.sync(self._stores.placement)
         for cell in away:

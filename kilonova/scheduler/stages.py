@@ -24,7 +24,7 @@ def cell_stage(field: Field, lit: Bools) -> Stage:
 
 
 def home_stage(field: Field, home: str) -> Stage:
-    """A server that has a cell stays in it."""
+    """Return the stage that keeps a server in its cell."""
     inside = field.hosts.cells.judged(lambda cell: cell == home)
 
     def sentence(at: int) -> str:

@@ -70,7 +70,8 @@ async def _members(stores: Stores, rule: GroupRule) -> dict[str, frozenset[str]]
 
 
 async def _hosts(stores: Stores, servers: list[str]) -> tuple[dict[str, str], frozenset[str]]:
-    """And the cells that do not answer; their servers are surely on no host of another cell."""
+    """Return the servers' hosts, and the cells that do not answer: their servers are certainly on no host of another
+    cell."""
 
     async def mapped(tx: Tx) -> Sequence[Row]:
         return await tx.all(_MAPPED, ids=servers)

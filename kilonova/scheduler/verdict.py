@@ -1,4 +1,4 @@
-"""Why a host was taken or not, and what a whole decision came to. Kept with the operation as JSON."""
+"""The verdicts on hosts and the result of a decision. Stored with the operation as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     provider: str
     weight: float
     cell: str = ""
-    allocations: dict[str, dict[str, int]] = {}  # by provider: what would be claimed
+    allocations: dict[str, dict[str, int]] = {}  # by provider: the proposed claim
     names: dict[str, str] = {}  # of those providers that are not the host's own
     mappings: dict[str, list[str]] = {}  # which providers serve which group of the request
     weights: dict[str, float] = {}  # by weigher: the parts of `weight`; those that are equal for all hosts are left out
@@ -48,7 +48,7 @@ class Decision(msgspec.Struct, frozen=True):
     alternates: tuple[Choice, ...]
     verdicts: tuple[FilterResult, ...]  # of chosen hosts all; of the others the rejections
     complete: bool  # every host is in `verdicts`; otherwise the taken and those nearest to fitting
-    changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit, each enough by itself
+    changes: tuple[str, ...] = ()  # for a refusal: the smallest changes that would let it fit; each alone is enough
     unclaimed: dict[str, int] = {}  # by host named here: servers that were counted there and had not claimed yet
     rule: str = ""  # why the chosen host and not another that fits
     missed: str = ""  # why not the host that was preferred

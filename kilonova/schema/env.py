@@ -1,7 +1,6 @@
-"""Run by Alembic. Revisions are rendered to SQL, and the engine's own driver runs it (store/upgrade.py): so a revision
-may not read the database, and needs no driver that Alembic knows. With a connection (drafting, comparing) it goes
-online.
-"""
+"""The Alembic environment. Revisions are rendered to SQL, and the engine's own driver runs it (store/upgrade.py): so a
+revision may not read the database, and needs no driver that Alembic knows. With a connection (drafting, comparing) it
+goes online."""
 
 from alembic import context
 

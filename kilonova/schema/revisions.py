@@ -1,7 +1,7 @@
-"""Which schema revisions this program knows, per role, oldest first.
+"""The schema revisions that this program knows, per role, oldest first.
 
-Written down so that opening a database that is up to date needs no Alembic (a tenth of the whole
-start); tests/store/test_schema.py compares it with the files.
+They are listed so that opening a database that is up to date needs no Alembic (a tenth of the whole start);
+tests/store/test_schema.py compares the list with the files.
 """
 
 from __future__ import annotations

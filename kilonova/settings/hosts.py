@@ -26,7 +26,7 @@ class ComputeOptions(Section, frozen=True, kw_only=True):
 
 
 class GlanceOptions(Section, frozen=True, kw_only=True):
-    """Where an agent uploads images of its servers."""
+    """The address to which an agent uploads images of its servers."""
 
     endpoint_override: Address = ""
     cafile: Text = ""

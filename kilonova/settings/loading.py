@@ -1,4 +1,4 @@
-"""Reading the configuration: a TOML file, then `--set section.option=value`."""
+"""Read the configuration: a TOML file, then `--set section.option=value`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE_NAME = "kilonova.toml"
 
 
 def load(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Settings:
-    """`config`, else the file in the data directory if there is one, then the overrides. Raises Refused."""
+    """`config`, else the file in the data directory if there is one, then the overrides. Raise Refused."""
     file = config
     if file is None and data is not None and (data / FILE_NAME).is_file():
         file = data / FILE_NAME
@@ -32,7 +32,7 @@ def load(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Se
 
 
 def load_for_fleet(data: Path | None, config: Path | None, overrides: Sequence[str]) -> Settings:
-    """The same for a role that runs apart from the others: nothing of what they share may be left to chance."""
+    """Load the settings of a separate process of a fleet: everything that the processes share must be set."""
     settings = load(data, config, overrides)
     database = settings.database
     _need(database.control, "[database] control", "the address of the control database")

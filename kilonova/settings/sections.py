@@ -106,7 +106,7 @@ class SchedulerOptions(Section, frozen=True, kw_only=True):
 
 
 class FilterOptions(Section, frozen=True, kw_only=True):
-    """Which filters run and with which numbers; how much each weigher counts."""
+    """The filters that run, with their numbers; the multiplier of each weigher."""
 
     available_filters: TextList = ("nova.scheduler.filters.all_filters",)
     enabled_filters: TextList = (
@@ -200,7 +200,7 @@ class NotificationOptions(Section, frozen=True, kw_only=True):
 
 
 class RetentionOptions(Section, frozen=True, kw_only=True):
-    """How long records of what has ended stay."""
+    """The retention of ended records."""
 
     days: Days = 90.0
 
@@ -227,7 +227,7 @@ class Secrets(Section, frozen=True, kw_only=True):
 
 
 class QuotaOptions(Section, frozen=True, kw_only=True):
-    """What a project may have unless an administrator sets it otherwise."""
+    """The default quotas of a project."""
 
     instances: Limit = 10
     cores: Limit = 20

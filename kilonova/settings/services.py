@@ -62,7 +62,7 @@ class VolumeOptions(Section, frozen=True, kw_only=True):
 
 
 class CinderOptions(Section, frozen=True, kw_only=True):
-    """How servers use volumes."""
+    """The use of volumes by servers."""
 
     cross_az_attach: Flag = True
 

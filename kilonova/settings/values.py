@@ -1,4 +1,4 @@
-"""Which values an option may have, and the sentence that says so."""
+"""The types of option values, and the sentence that describes each."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ Addresses = Annotated[dict[str, str], Meta(description="addresses by name, as in
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """One table of the file."""
+    """A table of the configuration file."""

@@ -16,7 +16,7 @@ from kilonova.sim.histories.histories import HistoryResult, run, shrink
 
 
 def histories(first: int, count: int, length: int) -> int:
-    """Random histories, one seed after the other; a failing seed is printed with the command that replays it."""
+    """Run random histories, one seed after the other; print a failing seed with the command that replays it."""
     _at_least(1, count=count, length=length)
     logging.disable(logging.WARNING)
     bad = operations = 0
@@ -32,7 +32,7 @@ def histories(first: int, count: int, length: int) -> int:
 
 
 def replay(seed: str, length: int, *, shrinking: bool = True) -> int:
-    """One history again, exactly as it was; a failing one is shrunk to the acts that matter."""
+    """Run one history again, exactly as it was; shrink a failing one to the acts that matter."""
     _at_least(1, length=length)
     logging.disable(logging.WARNING)
     history = draw(seed, length)

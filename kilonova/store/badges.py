@@ -78,7 +78,7 @@ class StoreIdentity:
 
 
 async def look_at(url: str, name: str, **connecting: Any) -> StoreIdentity:
-    """Read it without a trace: one that does not exist is not created. Raises StoreError or Unreachable."""
+    """Read it without a trace: one that does not exist is not created. Raise StoreError or Unreachable."""
     location = parse_url(url)
     if isinstance(location, SqliteUrl):
         return _look_at_sqlite(location, name)
@@ -159,7 +159,7 @@ async def list_store(tx: Tx, name: str, store: str, seen: Sighting) -> None:
 
 
 def read_directory_badge(folder: Path) -> DirectoryBadge | None:
-    """None: it is new, or not there. Raises StoreError where the badge cannot be read."""
+    """Return the badge; None if the directory is new or missing. Raise StoreError if the badge cannot be read."""
     file = folder / FILE_NAME
     try:
         return msgspec.json.decode(file.read_bytes(), type=DirectoryBadge)
@@ -171,7 +171,7 @@ def read_directory_badge(folder: Path) -> DirectoryBadge | None:
 
 
 def write_directory_badge(folder: Path, badge: DirectoryBadge) -> None:
-    """Whole or not at all, also when killed."""
+    """Write the badge completely or not at all, even if killed."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,5 +1,8 @@
-"""A cell's database as all callers use it. While it does not answer, every call fails at once, and one task tries
-twice a second whether it is back: a cell that is down costs the others nothing, and is used again within a second."""
+"""A cell's database as all callers use it.
+
+While it does not answer, every call fails immediately, and one task tries twice a second whether it is back: a cell
+that is down costs the other cells nothing, and is used again within a second.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,7 @@ class CellStore:
         self._on_return.append(call)
 
     async def _look_until_back(self) -> None:
-        """A try begins every half second, whether the one before has ended or hangs."""
+        """Try to connect every half second, whether the attempt before has ended or hangs."""
         back, tries = asyncio.Event(), set[asyncio.Task[None]]()
         try:
             while not back.is_set():

@@ -1,6 +1,6 @@
-"""clouds.yaml and openrc in the data directory: a client's data to find the cloud and to log in.
+"""clouds.yaml and openrc in the data directory: the data that a client needs to find the cloud and to log in.
 
-Both are written again at every start, so that another port or address is right; our own commands read the first.
+Both are written again at every start, so that a changed port or address is right; our own commands read the first.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def welcome(directory: Path, passwords: Mapping[str, str]) -> str:
 
 
 def _openstack() -> str:
-    """The client as it can be typed here: it is often installed beside this program only."""
+    """Return the client's command as it can be typed here: it is often installed only beside this program."""
     beside = Path(sys.executable).parent / "openstack"
     if not beside.exists():
         return "openstack"

@@ -118,7 +118,8 @@ def finish_file(half: Path, whole: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Else a power cut may take a rename in it back: a new `seal.key` would be gone, and what it seals would not."""
+    """Make a rename in the directory durable: a power cut could undo it, and lose a new `seal.key` but not what it
+    encrypted."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

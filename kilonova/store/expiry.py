@@ -1,5 +1,5 @@
-"""Lines of the ledger, Idempotency-Keys and records of the failure watch go after their days, in small transactions and
-by the databases' own clocks (law 16). The purge removes all of them, the audit only the first two."""
+"""Expire ledger lines, Idempotency-Keys and failure watch records, in small transactions and by the databases' own
+clocks (law 16). The purge removes all of them, the audit only the first two."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def forget_keys(journal: Store) -> int:
 
 
 async def forget_failures(control: Store, days: float) -> int:
-    """Records of the failure watch that ended so long ago, at least a day; return how many were removed."""
+    """Remove the records of the failure watch that ended this many days ago, at least one; return their number."""
     total, seconds = 0, max(days, LEAST_DAYS) * DAY
 
     async def body(tx: Tx) -> int:
@@ -75,7 +75,7 @@ async def forget_failures(control: Store, days: float) -> int:
 
 
 async def forget_ledger(placement: Store, days: float) -> int:
-    """Lines of consumers that hold nothing any more, at least a day old; return how many were removed."""
+    """Remove the lines of consumers without allocations, at least a day old; return their number."""
     total, after, seconds = 0, 0, max(days, LEAST_DAYS) * DAY
 
     while True:

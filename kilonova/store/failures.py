@@ -52,7 +52,7 @@ _NEWEST = Sql(select(host_failures).order_by(host_failures.c.created_at.desc(), 
 
 
 async def disarmed(tx: Tx) -> Disarmed | None:
-    """None: the watch may act."""
+    """Return how the watch was disarmed; None if it may act."""
     row = await rows.fetch(tx, failure_watch, id=_ID)
     if row is None or (row["until"] is not None and row["until"] <= await tx.now()):
         return None
@@ -82,12 +82,14 @@ async def newest_failures(tx: Tx) -> Sequence[Row]:
 
 
 async def fenced_lately(tx: Tx, window: float) -> set[str]:
-    """Hosts for which the fence command ran within the last `window` seconds, or runs; some may have come back."""
+    """Return the hosts for which the fence command ran within the last `window` seconds, or runs; some may have come
+    back."""
     return {row["host"] for row in await tx.all(_LATELY, seconds=window)}
 
 
 async def is_ahead(tx: Tx) -> bool:
-    """A record has a time ahead of now: until the clock has caught up nothing would be due, and its fence be recent."""
+    """Return True if a record has a time in the future: until the clock has caught up nothing would be due, and its
+    fence would count as recent."""
     return await tx.one(_IS_AHEAD) is not None
 
 
@@ -114,8 +116,8 @@ async def _lock(tx: Tx) -> None:
 
 
 async def begin_failure(tx: Tx, values: Mapping[str, object], worker: str, seconds: float, rules: HaOptions) -> bool:
-    """A record of a host that has none yet, taken by this worker. False: another watcher was first, or no fence
-    command may begin any more."""
+    """Insert a record of a host that has none yet, taken by this worker. Return False if another watcher was first, or
+    no fence command may begin any more."""
     if not await may_fence(tx, str(values["host"]), rules):
         return False
     now = await tx.now()

@@ -1,10 +1,10 @@
-"""Writes that come from another database's journal carry (server, turn, ordinal); older ones change nothing (law 1).
+"""Writes from another database's journal: they carry (server, turn, ordinal), and older ones change nothing (law 1).
 
-A fence is removed a day after its server's mapping (store/purge.py). So where a server has no fence, it is new here, or
-gone, and a conductor wakes up very late. The write's own transaction distinguishes them by the age of the conductor's
-facts: a mapping that was there hours ago, by the databases' clocks, cannot have been purged. What is older is read
-again in control, then the write is tried again. It costs a write no round trip. Control itself has the mappings: there
-the fence's own statement looks at them.
+A fence is removed a day after its server's mapping (store/purge.py). So a server without a fence is new here, or it was
+deleted and a conductor wakes up very late. The write's own transaction distinguishes them by the age of the conductor's
+facts: a mapping that existed a few hours ago, by the databases' clocks, cannot have been purged. An older one is read
+again in control, then the write is retried. That costs a write no round trip. Control itself has the mappings: there
+the fence's own statement reads them.
 """
 
 from __future__ import annotations
@@ -53,12 +53,15 @@ _PASS_IN_CONTROL = _pass_if(exists().where(server_mappings.c.server_id == _SERVE
 
 
 class MappingTooOld(Exception):
-    """Nothing was written: look again whether the server is mapped."""
+    """Nothing was written: check again whether the server is mapped."""
 
 
 async def pass_fence(tx: Tx, server: str, turn: int, ordinal: int, mapped_at: float) -> None:
     """Pass the fence in a cell; passing it again with the same numbers is allowed. The server had a mapping at
-    `mapped_at`. Raise `Superseded` if a newer write came before, `MappingTooOld` if its fence may have been purged."""
+    `mapped_at`.
+
+    Raise `Superseded` if a newer write came before, `MappingTooOld` if its fence may have been purged.
+    """
     if not await tx.run(_PASS, server_id=server, turn=turn, ordinal=ordinal, mapped_at=mapped_at):
         await _refuse(tx, server, turn, ordinal)
         raise MappingTooOld

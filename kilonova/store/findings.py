@@ -38,7 +38,7 @@ async def all_findings(stores: Stores, *, settled: bool) -> list[Row]:
 
 
 async def journal_of(stores: Stores, finding_id: str) -> Store | None:
-    """The database that has this finding. Raises `Unreachable` when one that may have it does not answer."""
+    """The database that has this finding. Raise `Unreachable` when one that may have it does not answer."""
 
     async def body(tx: Tx) -> bool:
         return await tx.one(_ONE, id=finding_id) is not None

@@ -25,6 +25,6 @@ async def find_gone(tx: Tx, identity: str) -> Row | None:
 
 
 def sentence_of(gone: Row) -> str:
-    """Return a sentence: when, by whom and why a host was declared gone."""
+    """Return a sentence that says when, by whom and why a host was declared gone."""
     said = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(gone["said_at"]))
     return f"declared gone as {gone['host']} at {said} by {gone['user_id']}: {gone['reason']}"[:LENGTH]

@@ -1,8 +1,8 @@
-"""Writes of one SQLite file: waiting callers share a COMMIT.
+"""The writes of one SQLite file: waiting callers share a COMMIT.
 
-Statements run on the event loop, only the COMMIT in a thread. A statement takes some microseconds and gives Python's
-lock away twice; in another thread every one of them would be a switch between two processors (decision 008). The COMMIT
-waits for the disk; calls that arrive meanwhile form the next batch.
+Statements run on the event loop, only the COMMIT in a thread. A statement takes some microseconds and releases Python's
+lock twice; in another thread each of them would be a switch between two processors (decision 008). The COMMIT waits for
+the disk; calls that arrive meanwhile form the next batch.
 """
 
 from __future__ import annotations

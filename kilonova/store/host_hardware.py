@@ -1,6 +1,7 @@
-"""The hardware of hosts and what is claimed of it, for those who choose a host. The host itself decides.
+"""The hardware of hosts and the claims on it, for the scheduler. The host itself decides.
 
-`version` is raised with every change, so that a reader takes up only the hosts that changed since it looked."""
+`version` is raised with every change, so that a reader reads only the hosts that changed since its last read.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def judge_host(tx: Tx, name: str, down_after: float) -> HostState | None:
     if row is None:
         return None
     now = await tx.now()
-    silent = now - row["last_seen"] > down_after  # only then does it matter who was listening
+    silent = now - row["last_seen"] > down_after  # only then does it matter which observer was listening
     return judge(facts_of(row), await observation(tx, now, down_after) if silent else None, now, down_after)
 
 
@@ -63,7 +63,7 @@ async def all_hosts(tx: Tx) -> list[Row]:
 
 
 async def raise_epoch(tx: Tx, host: str) -> None:
-    """A decision about this host was made while it did not answer: it must register again before it acts."""
+    """Raise the host's epoch after a decision made while it did not answer: it must register again before it acts."""
     await tx.run(_RAISE_EPOCH, host=host)
 
 

@@ -9,7 +9,8 @@ from sqlalchemy import and_, bindparam, false, or_
 
 
 class By(NamedTuple):
-    """One key, the most important first. The last ones must distinguish any two rows, or pages repeat and lose some."""
+    """A sort key, the most important first. The last keys must distinguish any two rows, or pages repeat and lose
+    some."""
 
     column: Any
     descending: bool
@@ -29,8 +30,11 @@ def _ordered(key: By) -> Any:
 
 
 def after(keys: Sequence[By], nulls: Sequence[bool] = ()) -> Any:
-    """Further in the first key; or equal there and further in the second; and so on. The marker's values are
-    given by `marker_parameters`; `nulls`: which of them are NULL, none when it is left out."""
+    """Return the condition for rows after the marker: further in the first key; or equal there and further in the
+    second; and so on.
+
+    The marker's values are given by `marker_parameters`; `nulls`: which of them are NULL, by default none.
+    """
     choices: list[Any] = []
     equal: list[Any] = []
     for number, key in enumerate(keys):

@@ -10,7 +10,7 @@ from kilonova.domain.errors import StoreError
 
 
 class DirectoryLock:
-    """Held until released or until the process ends, however it ends."""
+    """The lock of a data directory, held until released or until the process ends, however it ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -22,7 +22,8 @@ class DirectoryLock:
 
 
 def lock_directory(path: Path | str) -> DirectoryLock:
-    """The file stays when the lock goes: removing it would let two processes lock two files of one name."""
+    """Lock the data directory. The file stays after the unlock: removing it would let two processes lock two files of
+    one name."""
     directory = Path(path)
     try:
         descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,8 +1,8 @@
 """A cell's database that is lost and has no backup: an empty one replaces it when an operator declares so (law 15).
 
 The declaration is recorded in control before the empty database gets its badge, and control lists the new store only
-when its servers are recorded there (`admit_replacement`): until then every process refuses it. So a command that was
-cut off is repeated, and goes on with the same store.
+when its servers are recorded there (`admit_replacement`): until then every process refuses it. So an interrupted
+command can be repeated, and goes on with the same store.
 """
 
 from __future__ import annotations
@@ -60,8 +60,10 @@ async def refuse_while_conductors_work(stores: OpenStores) -> None:
 async def replace_lost(
     stores: OpenStores, name: str, url: str, reason: str, *, new_id: NewId, clock: ReadsClock
 ) -> Row:
-    """Record the declaration, and open the empty database at `url` instead of the lost one; return the row. Raises
-    `Refused`, with nothing changed, unless the database is empty or was given a badge by an earlier try."""
+    """Record the declaration, and open the empty database at `url` instead of the lost one; return the row.
+
+    Raise `Refused`, with nothing changed, unless the database is empty or an earlier attempt gave it a badge.
+    """
     if not reason.strip():
         raise Refused("bad_request", f"cell {name}: no reason was given; use --reason TEXT")
     known = stores.roll.known.get(name)

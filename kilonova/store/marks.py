@@ -1,4 +1,4 @@
-"""Marks, by which a cloud notices that an older copy of a database was put back (law 15).
+"""Marks, by which a cloud notices that an older copy of a database was restored (law 15).
 
 Each database has a mark that only grows. Each process that has written there raises it, a few seconds later and in a
 separate transaction, so an operation pays nothing for it. Its peers keep the highest committed mark that they saw: the
@@ -55,7 +55,7 @@ _NOTE = Sql(
 
 
 def note_upkeep(store: Store) -> None:
-    """The transaction just committed changed nothing that a backup would miss."""
+    """Note that the transaction just committed changed nothing that a backup would miss."""
     stats = getattr(store, "stats", None)
     if stats is not None:
         stats.upkeep += 1
@@ -69,7 +69,7 @@ class Marks:
     directories: list[Path] = field(default_factory=list)
     grace: float = 0.0  # seconds before the first mark is raised: hosts report first
     began: float = 0.0
-    on_resume: list[Callable[[], Awaitable[None]]] = field(default_factory=list)  # what a halted start left out
+    on_resume: list[Callable[[], Awaitable[None]]] = field(default_factory=list)  # tasks left out by a halted start
     _written: dict[str, int] = field(default_factory=dict)  # by database: transactions when its mark was raised last
     _behind: dict[str, set[str]] = field(default_factory=dict)  # by database: hosts that saw a later mark
     _flagged: dict[str, Sighting] = field(default_factory=dict)  # by database: how far it was seen, as recorded there
@@ -88,7 +88,7 @@ class Marks:
                 await self.look()
             except StoreError as why:
                 logger.debug("marks: %s", why)
-            except Exception:  # whatever it is: who stops looking would not notice that a database was restored
+            except Exception:  # of any kind: if this stopped, a restored database would not be noticed
                 logger.exception("marks cannot be kept; they are looked at again in %d s", SECONDS)
 
     async def look(self) -> None:
@@ -146,8 +146,11 @@ class Marks:
     # -- halting ------------------------------------------------------------------------------------------------
 
     async def _flag(self, name: str, why: str, seen: Sighting) -> None:
-        """Flag the database itself as restored, for every process. It also keeps the highest mark seen, even by
-        witnesses that come later during the halt: the new era must be above that."""
+        """Flag the database itself as restored, for every process.
+
+        Also record the highest mark seen, even by witnesses that come later during the halt: the new era must be above
+        that.
+        """
         if seen <= self._flagged.get(name, NEVER):
             return
         badge = msgspec.structs.replace(self.badges[name], era=seen.era, mark=seen.mark)
@@ -206,7 +209,7 @@ class Marks:
         self._written[name] = written
 
     def _peers_of(self, name: str) -> dict[str, Badge]:
-        """Control and placement keep what they saw of all; a cell, of these two."""
+        """Return the peers that a database remembers: control and placement all databases, a cell only these two."""
         keeps_all = name in ("control", "placement")
         return {
             peer: badge
@@ -238,15 +241,18 @@ class Marks:
         return {name: self.badges[name].reached for name in ("control", "placement", cell) if name in self.badges}
 
     async def hear(self, host: str, cell: str, seen: Mapping[str, Sighting]) -> None:
-        """Raises `Halted` when the host saw a later mark. Two hosts prove that a database was restored, or the only
-        one: the report of one host concerns its own servers, so it alone has to wait."""
+        """Raise `Halted` when the host saw a later mark.
+
+        Two hosts, or the only one, prove that a database was restored. The report of one host concerns its own servers,
+        so only that host has to wait.
+        """
         refused = [await self._hear_of(name, sighting, host, cell) for name, sighting in seen.items()]
         for why in refused:
             if why:
                 raise Halted(f"{why}; {COMMAND}")
 
     async def _hear_of(self, name: str, sighting: Sighting, host: str, cell: str) -> str:
-        """Why the host has to wait; "" when it has seen no later mark of this database."""
+        """Return why the host has to wait; "" if it has seen no later mark of this database."""
         badge = self.badges.get(name)
         if badge is None or sighting <= badge.reached:
             return ""

@@ -8,10 +8,10 @@ import stat
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
-PRIVATE = 0o077  # what a role makes is for its own user; the umask of every command that runs one
+PRIVATE = 0o077  # files of a role are for its own user; the umask of every command that runs one
 OPERATORS = ("kilonova.toml", "policy.yaml")  # written by hand; their modes are their writer's
 EXPORTS_NAME, RELAYS_NAME = "exports", "relays"  # sockets of volumes: QEMU's user passes to those that it may open
-INSTANCES_NAME = "instances"  # disks of real guests: QEMU's user passes through it, and finds nothing that it may read
+INSTANCES_NAME = "instances"  # disks of real guests: QEMU's user passes through it, and can read nothing in it
 
 
 def repair_modes(directory: Path) -> None:
@@ -22,8 +22,11 @@ def repair_modes(directory: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Take every permission of group and others from a file or directory, with a warning. What belongs to another user
-    is only warned of, and only if all users can read it: its group may be how we can."""
+    """Take every permission of group and others from a file or directory, with a warning.
+
+    For a file of another user only warn, and only if all users can read it: its group may be the reason why this
+    process can.
+    """
     try:
         status = path.stat()
         mode = stat.S_IMODE(status.st_mode)

@@ -1,6 +1,8 @@
-"""Notifications that wait to be sent. They are written in the transaction that changes what they are about. Each is
-sent by one sender at a time; when that one dies, another takes it after a while. Those about one server or host are
-sent in their order."""
+"""Notifications that wait to be sent, written in the transaction that makes them true.
+
+Each is sent by one sender at a time; when that one dies, another takes it after a while. Those about one server or host
+are sent in their order.
+"""
 
 from __future__ import annotations
 
@@ -73,12 +75,15 @@ async def take_notifications(tx: Tx, worker: str, seconds: float, most: int) -> 
 
 
 async def end_notification(tx: Tx, number: int, message_id: str) -> bool:
-    """It was sent, or is given up. False: another sender has ended it. Its number may be used again, its id never."""
+    """Remove a notification that was sent or given up. Return False if another sender has removed it.
+
+    Its number may be used again, its id never.
+    """
     return bool(await rows.remove(tx, notifications, number=number, id=message_id))
 
 
 async def postpone_notification(tx: Tx, number: int, message_id: str, worker: str, seconds: float) -> None:
-    """Nothing changes if another sender has it by now."""
+    """Postpone a notification, unless another sender has it by now."""
     not_before = await tx.now() + min(seconds, LONGEST_PAUSE)
     values = {"worker": None, "taken_until": None, "not_before": not_before}
     await rows.change(tx, notifications, values, number=number, id=message_id, worker=worker)

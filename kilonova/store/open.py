@@ -1,4 +1,4 @@
-"""Opening of stores by their addresses: `control`, `placement` and one per cell."""
+"""Open the stores by their addresses: `control`, `placement` and one per cell."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class OpenStores:
 
     @property
     def cloud(self) -> str:
-        """Its id; "" where the databases have no badges, as in a simulated cloud."""
+        """Return the cloud's id; "" if the databases have no badges, as in a simulated cloud."""
         return self.roll.cloud
 
     def halt(self, why: str) -> None:
@@ -175,7 +175,7 @@ class OpenStores:
         return name in self._learnt
 
     def outage(self, name: str) -> Outage | None:
-        """None while its database answers."""
+        """Return the outage of a cell; None while its database answers."""
         return self._cells[name].outage
 
     async def claim_cell(self, name: str, url: str, clock: ReadsClock) -> str:
@@ -188,7 +188,7 @@ class OpenStores:
         return self.roll.unlisted.get(name, "")
 
     async def list_stores(self) -> None:
-        """Control lists the stores that got their badges lately: from now on they are expected to be there."""
+        """List in control the stores that got their badges lately: from then on they are expected to exist."""
         await self.roll.list_all(self.control)
 
     def on_return(self, call: Callable[[str], None]) -> None:
@@ -253,11 +253,12 @@ async def open_stores(
     goes_on: bool = False,
     **options: Unpack[StoresOptions],
 ) -> OpenStores:
-    """`urls` has `control`, `placement` and the cells by name, `options` as for `open_cell`. Cells that control knows
-    besides are opened too: `unseal` opens their addresses, and those without one are files of the directory.
+    """Open all stores. `urls` has `control`, `placement` and the cells by name, `options` as for `open_cell`.
 
-    With `new_id` new databases get badges. `witnesses` are directories and hosts with the clouds they belong to. With
-    `goes_on` a wrong database other than control counts as away; without, it is refused and nothing is changed.
+    The other cells that control knows are opened too: `unseal` decrypts their addresses; one without an address is a
+    file of the directory. With `new_id` new databases get badges. `witnesses` are directories and hosts with the clouds
+    they belong to. With `goes_on` a wrong database other than control counts as unreachable; without, it is refused and
+    nothing is changed.
     """
     missing = [role for role in ("control", "placement", CELL0) if role not in urls]
     if missing:
@@ -295,16 +296,16 @@ def _for_all(options: CellOptions) -> StoreOptions:
 
 
 async def _check_all(roll: Roll, urls: Mapping[str, str]) -> None:
-    """Before the first one is touched."""
+    """Check all databases before the first one is touched."""
     for name, url in urls.items():
         try:
             await roll.check(name, url)
         except Unreachable:
-            continue  # a cell may be away, and is looked at when it is back; opening the others reports this
+            continue  # a cell may be unreachable, and is checked when it is back; opening the others reports this
 
 
 async def _open_placement(url: str, options: CellOptions) -> DroppableStore:
-    """Like a cell it may be wrong, and then counts as away."""
+    """Open placement. With `goes_on` a wrong database counts as unreachable, as for a cell."""
     try:
         await options["roll"].check("placement", url)
     except WrongStore:
@@ -315,7 +316,7 @@ async def _open_placement(url: str, options: CellOptions) -> DroppableStore:
 
 
 async def claim_all(roll: Roll, urls: Mapping[str, str], clock: ReadsClock) -> None:
-    """The same for databases that are not open; all have their tables."""
+    """Give badges to databases that are not open; all have their tables."""
     for name in sorted(urls, key=lambda one: one == "control"):  # control last: then it lists them
         store = await open_store(name, urls[name], clock=clock, upgrading=False)
         try:
@@ -327,7 +328,7 @@ async def claim_all(roll: Roll, urls: Mapping[str, str], clock: ReadsClock) -> N
 
 
 async def _claim_all(stores: OpenStores) -> None:
-    """Badges first, then the list: one that is listed has a badge, also after a crash in between."""
+    """Give badges first, then list the stores: a listed one has a badge, also after a crash in between."""
     await stores.roll.claim("control", stores.control)
     for name, store in (("placement", stores.placement), *((name, stores.cell(name)) for name in stores.cells())):
         with contextlib.suppress(Unreachable):  # it gets its badge when it is there
@@ -375,8 +376,10 @@ async def open_cell(
     goes_on: bool = False,
     **options: Unpack[StoreOptions],
 ) -> CellStore:
-    """Open a cell. A database that does not answer is opened later; one that may not be used is refused at once. With
-    `goes_on`, one that is not this cloud's counts as unreachable until it is replaced by the right one."""
+    """Open a cell. A database that does not answer is opened later; one that may not be used is refused immediately.
+
+    With `goes_on`, a database of another cloud counts as unreachable until it is replaced by the right one.
+    """
     if not isinstance(parse_url(url), SqliteUrl):
         options["timeout"] = cell_timeout
     roll = roll or Roll()

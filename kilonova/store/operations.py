@@ -34,7 +34,7 @@ _WITH_IDS = Sql(select(operations).where(in_list(operations.c.id, "ids")))
 
 @dataclass(frozen=True)
 class Journaled:
-    """One row of one journal."""
+    """A row of a journal, and its journal."""
 
     journal: Store
     row: Row
@@ -56,7 +56,7 @@ def _page(by: tuple[str, ...], after_marker: bool) -> Sql:
 
 @dataclass
 class _Cursor:
-    """One journal, read in chunks from the newest on."""
+    """A journal, read in chunks from the newest row on."""
 
     stores: Stores
     journal: Store
@@ -121,7 +121,7 @@ async def _with_earlier(stores: Stores, operations: list[Journaled]) -> list[lis
 
 
 async def find(stores: Stores, operation_id: str) -> list[Journaled]:
-    """All rows of one operation, oldest journal first; empty when there is none."""
+    """Return all rows of an operation, oldest journal first; empty if there are none."""
     journaled, away = [], None
     for journal in stores.journals():
         try:

@@ -21,7 +21,7 @@ _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def unfinished(prefixes: str, suffix: str) -> re.Pattern[str]:
-    """Matches the temporary files that this program makes itself: they may be removed at any start."""
+    """Return the pattern of temporary files that this program makes itself: they may be removed at any start."""
     return re.compile(f"({prefixes}){_UUID}{re.escape(suffix)}")
 
 
@@ -61,7 +61,7 @@ def remove_expired(folder: Path, now: float) -> None:
 
 
 def keep_longer(folder: Path, now: float) -> None:
-    """Begin the 30 days again for all that is there: days on which databases were `restored` do not count."""
+    """Begin the 30 days again for all these files: days on which databases were `restored` do not count."""
     today = folder / LOST_FOUND / f"{_date(now):%Y-%m-%d}"
     for day in _days(folder):
         if day == today:

@@ -1,7 +1,7 @@
 """One PostgreSQL database (or a schema of one) as a store.
 
-BEGIN and COMMIT are sent by hand, so that it is known which of them a lost connection hit: before COMMIT was sent the
-transaction is surely not in, after that only the database knows (law 12).
+BEGIN and COMMIT are sent explicitly, so that it is known which of them a lost connection hit: before COMMIT was sent
+the transaction is certainly not committed, after that only the database knows (law 12).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOW_AND_MARK = f"SELECT {POSTGRES_TIME}, pg_current_xact_id()::text::bigint"
 
 
 class PostgresTx:
-    """One transaction; see world.Tx. After an exception from it the transaction is dead: the body must let it pass."""
+    """A transaction; see world.Tx. After an exception from it the transaction is dead: the body must not catch it."""
 
     __slots__ = ("_connection", "_connections", "_mark", "_stats", "_writes")
 

@@ -58,7 +58,7 @@ async def run_script(connection: Any, complaint: str, script: str) -> None:
 
 
 class ConnectionPool:
-    """At most `most` at a time, opened when first needed, the one used last taken first."""
+    """A pool of at most `most` connections, opened on demand; the one used last is taken first."""
 
     def __init__(self, location: PostgresUrl, most: int, on_io: OnIo | None, **options: Any) -> None:
         self._location = location
@@ -72,7 +72,7 @@ class ConnectionPool:
         self._dropped = False
 
     async def io(self, awaitable: Awaitable[T]) -> T:
-        """The simulator's clock must stand still while a real server works."""
+        """Await a call to the server; the simulator's clock must not move meanwhile."""
         if self._on_io is None:
             return await awaitable
         self._count_io(1)
@@ -118,7 +118,8 @@ class ConnectionPool:
             ) from None
 
     def give_back(self, connection: Any) -> None:
-        """A connection with a transaction still open, or in an unknown state, is cut: the server rolls back."""
+        """Return a connection to the pool. One with an open transaction, or in an unknown state, is closed: the server
+        rolls back."""
         if connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
             self._open.discard(connection)
@@ -134,7 +135,7 @@ class ConnectionPool:
 
     def drop(self) -> None:
         if self._on_io is not None and self._in_flight:
-            self._on_io(-self._in_flight)  # those who would count down are dead
+            self._on_io(-self._in_flight)  # the tasks that would count down are dead
         self._dropped = True
         for connection in self._open:
             connection.terminate()

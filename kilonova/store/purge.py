@@ -1,10 +1,10 @@
-"""Retention: removes what ended long ago, in small batches and with the databases' own clocks (law 16).
+"""Retention: remove what ended long ago, in small batches and by the databases' own clocks (law 16).
 
-An operation goes with its steps when it has ended everywhere. A deleted server goes when its last operation is gone:
-first its mapping and its other rows in control, last the row in its cell, by which the next purge continues one that
-was interrupted. Its fences, in every database, go a day after the mapping: until then they refuse late writers,
-afterwards the missing mapping does (placement/fence.py). Nothing goes of what is live, owed, copied, in quarantine or a
-finding: each batch looks again in the transaction that removes.
+An operation is removed with its steps when it has ended everywhere. A deleted server is removed after its last
+operation: first its mapping and its other rows in control, last the row in its cell, by which the next purge continues
+an interrupted one. Its fences, in every database, are removed a day after the mapping: until then they refuse late
+writers, afterwards the missing mapping does (placement/fence.py). Records that are live, owed, copied, in quarantine or
+a finding stay: each batch checks again in the transaction that removes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _REQUESTED = (control.build_requests, control.build_requests.c.turn.is_not(None)
 _mapping = control.server_mappings
 _OWED_SERVERS = Sql(union(*(select(one.c.server_id).where(when) for one, when in (_OWED, _QUARANTINED, _MOVING))))
 _REQUESTED_SERVERS = Sql(select(control.build_requests.c.server_id))
-# What keeps the operations of a server; what keeps the server itself.
+# The records that keep the operations of a server; those that keep the server itself.
 _BUSY_IN_CELL = _of_servers(*_IN_JOURNAL, _OWED, _QUARANTINED, _MOVING)
 _BUSY_IN_CONTROL = _of_servers(*_IN_JOURNAL, _REQUESTED)
 _NEEDED_IN_CELL = _of_servers((operations, _EVERY), _IN_JOURNAL[1], _OWED, _QUARANTINED, _MOVING, _COPIED)
@@ -115,7 +115,8 @@ _HOLDING = Sql(
 
 
 def _removal(table: Table, column: str) -> tuple[str, Sql]:
-    """An open finding or a copy in quarantine is an operator's, even one that came up a moment ago."""
+    """Return the statement that removes rows, but not open findings or copies in quarantine, even if they are only a
+    moment old."""
     removal = delete(table).where(in_list(table.c[column], "ids"))
     if table is findings:
         removal = removal.where(findings.c.open == 0)
@@ -287,7 +288,8 @@ async def _without_traces(stores: Stores, owner: Store, servers: set[str]) -> se
 
 
 async def _known_in(store: Store, servers: set[str], consumers: dict[str, str], *, is_owner: bool) -> set[str]:
-    """Also names the migrations of those servers, which may hold something as well."""
+    """Return the servers that the store still needs. Add the migrations of those servers to `consumers`: they may hold
+    allocations as well."""
 
     async def body(tx: Tx) -> tuple[set[str], dict[str, str]]:
         listed = list(servers)

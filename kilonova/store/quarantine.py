@@ -39,8 +39,11 @@ async def all_quarantine(tx: Tx) -> Sequence[Row]:
 async def note_quarantine(
     tx: Tx, host: str, unknown: Sequence[tuple[CopyReport, str]], now: float
 ) -> list[tuple[CopyReport, str]]:
-    """Record what a registering host reported and the records do not explain, with the reason; return what is new. A
-    copy that is no longer there, or that the records explain now, leaves the quarantine."""
+    """Record the copies that a registering host reported and the records do not explain, with the reason; return the
+    new ones.
+
+    A copy that the host no longer has, or that the records explain now, leaves the quarantine.
+    """
     known = {(row["server_id"], row["copy"]): row for row in await open_quarantine(tx, host)}
     reported = {(report.server, report.copy) for report, _ in unknown}
     for (server, copy), row in known.items():
@@ -77,5 +80,5 @@ async def _put(tx: Tx, host: str, report: CopyReport, reason: str, now: float, *
 
 
 async def end_quarantine(tx: Tx, host: str, server: str, copy: int, action: str, now: float) -> None:
-    """The operator's action was carried out; without an action nothing changes."""
+    """End the quarantine of a copy after the operator's action; without an action nothing changes."""
     await rows.change(tx, quarantine, {"ended_at": now}, host=host, server_id=server, copy=copy, action=action)

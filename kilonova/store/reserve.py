@@ -42,7 +42,7 @@ class DiskReserve:
 
     @property
     def shortage(self) -> str:
-        """The reason, as of the last look; "" while all have their reserve."""
+        """The reason, as of the last check; "" while all disks have their reserve."""
         return next(filter(None, self._shortages.values()), "")
 
     def refuse(self, *folders: str) -> None:

@@ -20,6 +20,8 @@ def soft_deleted_at(row: Row) -> float:
 
 
 def is_soft_deleted_before(row: Row, restored: float) -> bool:
-    """Return whether a server was soft-deleted before its records were restored, at `restored`. The turn decides, too:
-    after the restore the database may be at another machine, with another clock."""
+    """Return True if a server was soft-deleted before its records were restored, at `restored`.
+
+    The turn decides, too: after the restore the database may be on another machine, with another clock.
+    """
     return row["turn"] <= (row["turn_floor"] or 0) or soft_deleted_at(row) <= restored

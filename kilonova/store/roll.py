@@ -39,12 +39,12 @@ class Roll:
     connecting: dict[str, float] = field(default_factory=dict)
 
     async def check(self, name: str, url: str) -> None:
-        """Look at a database before it is opened. Raises WrongStore, with nothing changed, or Unreachable."""
+        """Look at a database before it is opened. Raise WrongStore, with nothing changed, or Unreachable."""
         if self.cloud:
             self.judge(name, await look_at(url, name, **self.connecting))
 
     async def check_open(self, name: str, store: Store) -> None:
-        """The same for one that is open: it may have been replaced since."""
+        """Check the badge of an open database: it may have been replaced since."""
         if self.cloud:
             self.judge(name, StoreIdentity(f"database {name}", await store.read(read_badge)))
 
@@ -70,7 +70,7 @@ class Roll:
             )
 
     async def claim(self, name: str, store: Store) -> None:
-        """A new database gets its badge; control lists it afterwards (`list_all`), never before it has one."""
+        """Give a new database its badge. Control lists it afterwards (`list_all`), never before it has one."""
         if not self.cloud or self.new_id is None:
             return
         badge = await store.read(read_badge) or await stamp(
@@ -95,8 +95,10 @@ class Roll:
     # -- directories --------------------------------------------------------------------------------------------
 
     def claim_directory(self, folder: Path, name: str, owner: str, store: str = "") -> None:
-        """A new directory gets its badge; another cloud's, or none where one is expected, is refused. `owner` is the
-        data directory's id; `store` its id, else a new one."""
+        """Give a new directory its badge. Refuse another cloud's, or a directory without the expected badge.
+
+        `owner` is the data directory's id; `store` its id, else a new one.
+        """
         if not self.cloud or self.new_id is None:
             return
         badge, expected = read_directory_badge(folder), self.known.get(f"{name} {owner}")
@@ -120,7 +122,8 @@ class Roll:
 
 
 def _without_backup(name: str) -> str:
-    """A cell can be created again from control, placement and hosts; the other two cannot."""
+    """Return the advice for a lost database without a backup. Only a cell can be created again, from control, placement
+    and hosts."""
     return "" if name in (CONTROL, "placement") else f", or, without a backup: kilonova db lost {name} --reason TEXT"
 
 
@@ -133,7 +136,7 @@ async def call_roll(
     **connecting: Any,
 ) -> Roll:
     """Read what control says and compare it with what others say of it. `witnesses` are directories and hosts, with
-    their clouds. Raises WrongStore, with nothing changed."""
+    their clouds. Raise WrongStore, with nothing changed."""
     look = await look_at(urls[CONTROL], CONTROL, **connecting)
     if look.badge is not None:
         _refuse_other_cloud(look, look.badge, witnesses)

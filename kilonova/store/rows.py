@@ -60,7 +60,7 @@ def _insert_or_change(table: Table, columns: Keys, changed: Keys, stamped: Keys)
 
 
 def _nulls(keys: dict[str, object]) -> Keys:
-    """Takes the keys that are None out of `keys` and gives their names."""
+    """Remove the keys that are None from `keys` and return their names."""
     if None not in keys.values():
         return ()
     nulls = tuple(key for key, value in keys.items() if value is None)
@@ -69,7 +69,8 @@ def _nulls(keys: dict[str, object]) -> Keys:
     return nulls
 
 
-# Plain functions that give the transaction's own coroutine: one frame less in what runs a hundred times per operation.
+# Plain functions that return the transaction's own coroutine: one frame less in calls made a hundred times per
+# operation.
 
 
 def fetch(tx: Tx, table: Table, *, lock: bool = False, **keys: Any) -> Coroutine[Any, Any, Row | None]:
@@ -107,7 +108,7 @@ def put_row(
 def put_or_change(
     tx: Tx, table: Table, changed: Keys, stamped: Keys = (), /, **values: Any
 ) -> Coroutine[Any, Any, int]:
-    """A row with these values; where its primary key is there already, only the columns `changed` get theirs."""
+    """Insert a row; if its primary key exists, update only the columns `changed`."""
     return tx.run(_insert_or_change(table, tuple(values), changed, stamped), **values)
 
 

@@ -46,7 +46,7 @@ async def find(stores: Stores, server_id: str, *, deleted: bool = False) -> Serv
         mapping, request = await stores.control.read(body, few=True)
         if mapping is None:
             return None
-        if mapping["cell"] is not None:  # whose row says whether it is gone, here as in lists
+        if mapping["cell"] is not None:  # its row says whether it was deleted, here as in lists
             record = await _in_cell(stores, mapping["cell"], server_id, deleted)
             if record is not None or mapping["cell"] == left:
                 return record

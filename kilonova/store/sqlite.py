@@ -79,7 +79,7 @@ class SqliteStore:
         return done
 
     async def read(self, body: Body[T], *, few: bool = False) -> T:
-        """A few rows are read here and now: the way to a reader's thread and back costs 50 µs of CPU, a row 15."""
+        """Run a body that only reads; with `few` in this thread: a reader's thread costs 50 µs of CPU, a row 15."""
         self._check_open()
         if self._reads is not None and few:
             here: T = _unpack(self._own.run([body])[0])
@@ -116,7 +116,7 @@ class SqliteStore:
             connection.close()
 
     def drop(self) -> None:
-        """The process is dead, as of now: nothing more is run, an open transaction is rolled back."""
+        """Drop the store of a process that died: nothing more is run, an open transaction is rolled back."""
         self._closed = True
         for queue in (self._writes, self._reads):
             if queue is not None:

@@ -1,4 +1,4 @@
-"""Opening a SQLite file: the settings that make a COMMIT durable, and one clear sentence when it cannot be opened."""
+"""Open a SQLite file: the settings that make a COMMIT durable, and a clear error if it cannot be opened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ CACHED_STATEMENTS = 512
 
 
 def connect(name: str, path: Path | str, *, synchronous: str = "FULL", readonly: bool = False) -> sqlite3.Connection:
-    """One connection in WAL mode, without transactions of Python's own; may move between threads, never be shared."""
+    """Return a connection in WAL mode, without transactions of Python's own. It may move between threads, never be
+    shared."""
     connection = _open(name, Path(path).absolute(), "mode=ro" if readonly else "mode=rwc")
     try:
         if not readonly:
@@ -29,8 +30,11 @@ def connect(name: str, path: Path | str, *, synchronous: str = "FULL", readonly:
 
 
 def connect_to_look(name: str, path: Path) -> sqlite3.Connection:
-    """Return a connection that leaves no trace: reading a file in WAL mode makes two more beside it, unless it is
-    opened as immutable; without these files there is no writer, so that is safe."""
+    """Return a connection that leaves no trace.
+
+    Reading a file in WAL mode creates two more beside it, unless it is opened as immutable. Without these files there
+    is no writer, so that is safe.
+    """
     file = path.absolute()
     used = Path(f"{file}-wal").exists()
     return _open(name, file, "mode=ro" if used else "mode=ro&immutable=1")
@@ -67,7 +71,7 @@ def give_time(connection: sqlite3.Connection, now: Callable[[], float]) -> None:
 
 
 def begin_at_once(connection: sqlite3.Connection) -> bool:
-    """A transaction that may write, unless another process has one: False, without waiting for it."""
+    """Begin a transaction that may write. If another process has one, return False without waiting for it."""
     connection.execute("PRAGMA busy_timeout=0")
     try:
         connection.execute("BEGIN IMMEDIATE")

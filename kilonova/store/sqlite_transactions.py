@@ -26,7 +26,7 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class SqliteTx:
-    """One transaction of one caller; see world.Tx."""
+    """A transaction of one caller; see world.Tx."""
 
     __slots__ = ("_clock", "_connection", "_execute", "_mark", "_stats")
 
@@ -141,14 +141,14 @@ class WriteSide:
         self._stats = stats
 
     def run(self, bodies: Sequence[Body[Any]]) -> list[Outcome]:
-        """All bodies in one transaction and one COMMIT: what one of them raises is its own."""
+        """Run all bodies in one transaction and one COMMIT. An exception of one body affects only that body."""
         batch = Batch(bodies)
         self.work(batch, wait=True)
         self.finish(batch)
         return batch.outcomes
 
     def work(self, batch: Batch, *, wait: bool) -> bool:
-        """Everything but the COMMIT. False: another process is writing, and nothing was done.
+        """Do everything but the COMMIT. Return False if another process is writing; then nothing was done.
 
         A savepoint keeps a copy of every page that its body changes, and few bodies raise. So they run without; when
         one raises, everything is rolled back and they run again, now with a savepoint each (world.Store allows it).
@@ -194,7 +194,8 @@ class WriteSide:
         batch.is_over = True
 
     def _run_plainly(self, bodies: Sequence[Body[Any]], outcomes: list[Outcome]) -> bool:
-        """False: one raised, and the transaction is as if nothing had been done."""
+        """Run the bodies without savepoints. Return False if one raised; then the transaction is as if nothing had been
+        done."""
         try:
             for body in bodies:
                 outcomes.append((drive(body, SqliteTx(self.connection, self._clock, self._stats)), None))

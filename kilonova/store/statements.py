@@ -21,11 +21,12 @@ _POSTGRES: Any = postgresql_asyncpg.dialect()  # type: ignore[no-untyped-call]
 
 
 class Sql:
-    """One prepared statement: `.sqlite` is its text and what picks the values in the order of its parameters (SQLite
-    would look each up by name, which is a third of the time of a wide one), `.postgres` its text and their order.
+    """A prepared statement. `.sqlite` is its text and a function that picks the values in the order of its parameters
+    (SQLite would look each up by name, which is a third of the time of a wide one), `.postgres` its text and their
+    order.
 
-    The constants are the values written into the expression itself (`turn + 1`, `host = NULL`); callers' parameters
-    go beside them. Each engine has its own: SQLite writes an OFFSET where PostgreSQL writes none. `lists` names the
+    The constants are the values written into the expression itself (`turn + 1`, `host = NULL`); callers' parameters go
+    beside them. Each engine has its own: SQLite writes an OFFSET where PostgreSQL writes none. `lists` names the
     parameters of `in_list`.
     """
 
@@ -42,7 +43,7 @@ class Sql:
         self.element = element
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only while a slot is empty: a process compiles for the engine it runs on, and only what it uses.
+        # Reached only while a slot is empty: a process compiles only the statements it uses, for the engine it runs on.
         if name not in Sql.__slots__:
             raise AttributeError(name)
         if name.startswith("postgres"):
@@ -106,7 +107,8 @@ def _in_list_postgres(element: in_list, compiler: Any, **kw: Any) -> str:
 
 
 class watermark(GenericFunction[int]):  # named as it reads in SQL
-    """Every row committed after the statement that asks carries a mark that is not smaller (late commits included)."""
+    """The watermark: every row committed after this statement has a mark that is not smaller (late commits
+    included)."""
 
     inherit_cache = True
     type = BigInteger()
@@ -120,7 +122,7 @@ def _watermark_sqlite(element: watermark, compiler: Any, **kw: Any) -> str:
 
 @compiles(watermark, "postgresql")
 def _watermark_postgres(element: watermark, compiler: Any, **kw: Any) -> str:
-    """The oldest transaction still running: it may commit later, with a mark that is not smaller than this."""
+    """The oldest running transaction: it may commit later, with a mark that is not smaller than this."""
     return "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
@@ -136,7 +138,7 @@ POSTGRES_TIME = "extract(epoch FROM clock_timestamp())::float8"
 
 @compiles(database_time, "sqlite")
 def _database_time_sqlite(element: database_time, compiler: Any, **kw: Any) -> str:
-    """A function that each connection is given: the store's clock is the database's (store/sqlite_connection.py)."""
+    """The function that each connection defines: the store's clock is the database's (store/sqlite_connection.py)."""
     return "database_time()"
 
 

@@ -1,4 +1,4 @@
-"""Bringing a database to the schema this program knows, in one transaction, or leaving it exactly as it was."""
+"""Upgrade a database to the schema that this program knows, in one transaction, or leave it exactly as it was."""
 
 from __future__ import annotations
 

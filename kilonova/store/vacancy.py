@@ -1,4 +1,4 @@
-"""Is a database free for a new cell: nothing in it, or a cell's tables with nothing in them."""
+"""The check that a database is free for a new cell: it is empty, or has only a cell's empty tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNTS = {table.name: Sql(select(func.count().label("n")).select_from(table)) f
 
 
 async def refuse_unless_vacant(name: str, url: str, clock: ReadsClock) -> None:
-    """Reads only. Raises StoreError: not empty, of another kind, newer; or Unreachable."""
+    """Raise StoreError if the database is not empty, of another kind, or newer; or Unreachable. Write nothing."""
     schema = await status(url, "cell")
     schema.refuse_newer()
     if schema.current is None:

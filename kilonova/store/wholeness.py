@@ -1,6 +1,7 @@
-"""Is a backup whole: do its databases and directories belong together, and is none older than the others have seen it?
+"""The check of a backup: its databases and directories belong together, and none is older than the others have seen it.
 
-Reads only. What a database has seen of its peers is compared with where those are, as a start does it (store/marks.py).
+It only reads. The marks that a database has seen of its peers are compared with theirs, as a start does it
+(store/marks.py).
 """
 
 from __future__ import annotations

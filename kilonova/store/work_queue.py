@@ -19,7 +19,7 @@ Run = Callable[[Sequence[Body[Any]]], list[Outcome]]
 
 
 class WorkQueue:
-    """One queue and the few threads that serve it."""
+    """A queue of calls and the few threads that do them."""
 
     def __init__(self, name: str, runs: Sequence[Run], *, batch: int) -> None:
         self._name = name
@@ -48,7 +48,7 @@ class WorkQueue:
     def drop(self) -> None:
         """Drop the waiting calls without an answer: the process that they belong to is dead.
 
-        Waits for the batch that is being written, since its connection can be closed only after it.
+        Wait for the batch that is being written, since its connection can be closed only after it.
         """
         self._dropped = True
         self.stop()

@@ -28,7 +28,8 @@ async def detail(call: Call) -> Response:
 
 
 def _zones(services: Iterable[ServiceEntry]) -> list[tuple[str, bool]]:
-    """A zone is available while one service in it is enabled; those come first."""
+    """Return the zones and whether they are available: one is while a service in it is enabled. Available zones come
+    first."""
     enabled = {service.zone for service in services if not service.disabled}
     others = {service.zone for service in services} - enabled
     return [(zone, True) for zone in sorted(enabled)] + [(zone, False) for zone in sorted(others)]

@@ -99,8 +99,10 @@ class ComputeDialect(Dialect):
         headers["Vary"] = f"{HEADER}, {OLD_HEADER}"
 
     def path_of(self, call_path: str) -> tuple[str, str]:
-        """The project may stand in the path; it must then be the token's. A slash at the end asks for something that
-        has no name: a client that lost an id gets no list instead, and deletes nothing."""
+        """Return the path without the project id, and that id, which must be the token's.
+
+        Refuse a trailing slash: a client that lost an id must not list or delete the collection instead.
+        """
         path, project = without_project(call_path)
         if path.rstrip("/") and path.endswith("/"):
             raise Refused(404, "The resource could not be found.")
@@ -130,6 +132,6 @@ class ComputeRootDialect(ComputeDialect):
 
 
 def _requested(request: Request) -> str | None:
-    """The newer header wins."""
+    """Return the requested version; the newer header takes precedence."""
     newer, old = requested(request, "compute"), request.headers.get(OLD_HEADER)
     return newer if newer is not None or old is None else old.strip().lower()

@@ -63,7 +63,7 @@ async def create(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    """Nothing but the description can change: servers keep copies of the sizes."""
+    """Change the description. Nothing else can change: servers keep copies of the sizes."""
     description = call.body["flavor"]["description"]
     flavor = await call.service.flavors.describe(call.path["flavor"], description, caller=call.caller)
     return answer({"flavor": view(call, flavor, _with_specs(call))})

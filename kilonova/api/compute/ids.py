@@ -11,7 +11,7 @@ MOST_DIGITS = 40  # more than any id has
 
 
 class RequestedId:
-    """One that a caller gave, in the form of its version."""
+    """An id from a request, in the form of its microversion."""
 
     def __init__(self, call: Call, given: str) -> None:
         self.given = given[:80]

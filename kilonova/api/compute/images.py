@@ -134,7 +134,7 @@ def _number(call: Call, name: str) -> int:
 
 
 def _properties(call: Call) -> list[tuple[str, str]]:
-    """A server may be named by its address."""
+    """Return the filters on properties. A server may be named by its URL."""
     pairs = [(name.removeprefix(PROPERTY), value) for name, value in call.query.items() if name.startswith(PROPERTY)]
     named = [(FILTERS[name], value) for name, value in call.query.items() if name in FILTERS]
     return pairs + [(name, value.rpartition("/")[2] if name == FILTERS["server"] else value) for name, value in named]

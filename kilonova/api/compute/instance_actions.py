@@ -1,4 +1,4 @@
-"""/servers/{server}/os-instance-actions: what was done with a server, by whom, and how its steps ended."""
+"""/servers/{server}/os-instance-actions: the operations on a server, who requested them, and how their steps ended."""
 
 from __future__ import annotations
 

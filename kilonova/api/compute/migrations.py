@@ -21,7 +21,7 @@ from kilonova.services.compute.migrations import MigrationFilter, find_move, rea
 from kilonova.world import Row
 
 RULE = "os_compute_api:os-migrations:index"
-ROUNDED = 1e-6  # seconds between a recorded time and the one that is shown: clients send the latter back
+ROUNDED = 1e-6  # seconds between a recorded time and the shown one, which clients send back
 _FILTERS: Schema = {
     name: texts() for name in ("hidden", "host", "instance_uuid", "source_compute", "status", "migration_type")
 }
@@ -40,7 +40,7 @@ async def list_(call: Call) -> Response:
     filters, after, limit = _filters(call), None, None
     if call.at(2, 59):
         after, limit = await _marker(call), limit_of(call)
-    hidden = is_true(call.query.get("hidden") or False)  # none is: it only ever was a word for live migrations
+    hidden = is_true(call.query.get("hidden") or False)  # none is: Nova uses it for live migrations only
     migrations = [] if hidden else await read_moves(call.db, filters, limit=limit, after=after)
     views = [_view(call, row) for row in migrations]
     if limit is None:
@@ -69,7 +69,7 @@ def _project(call: Call) -> str | None:
 def _filters(call: Call) -> MigrationFilter:
     query = call.query
     if query.get("host") or query.get("source_compute"):
-        call.require(f"{RULE}:host")  # else the filter would say what the fields do not
+        call.require(f"{RULE}:host")  # else the filter would reveal what the fields do not
     since, before = query.get("changes-since"), query.get("changes-before")
     earliest = time_of(since, "changes-since") if since and call.at(2, 59) else None
     latest = time_of(before, "changes-before") if before and call.at(2, 66) else None
@@ -89,7 +89,7 @@ def _filters(call: Call) -> MigrationFilter:
 
 
 def _type_number(flavor: str) -> int:
-    """Nova has a whole number beside a flavor's id; here it is made from the id."""
+    """Return the integer that Nova shows beside a flavor's id; here it is computed from the id."""
     flavor_id = flavor_from(flavor).id
     return int(flavor_id) if flavor_id.isdigit() and len(flavor_id) < 10 else zlib.crc32(flavor_id.encode())
 

@@ -95,7 +95,7 @@ def _set(call: Call, values: Mapping[str, Any], project: str = "") -> Response:
 
 
 def _class(call: Call, values: Mapping[str, int], name: str = "") -> Response:
-    """Groups were forgotten here at first."""
+    """Return the quotas of a class. Below 2.50 they lack the server groups, as in Nova."""
     known = forms.known(call.version, forms.CLASS_UNTIL)
     quotas = {key: values[key] for key in known if key not in GROUPS or call.at(2, 50)}
     return answer({"quota_class_set": ({"id": name} if name else {}) | quotas})

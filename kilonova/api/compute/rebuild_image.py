@@ -1,8 +1,8 @@
-"""The image of a rebuild: whether the server may have it, and which operation that is.
+"""The image of a rebuild: check that the server may have it, and choose the operation.
 
 A server that boots from a volume has its own operation: below 2.93 its volume keeps its content, so the image may not
-change; from there on the volume is re-imaged, with the same image too. Whether the server's host may run the image is
-the scheduler's to say, after the request was accepted.
+change; from there on the volume is re-imaged, with the same image too. The scheduler checks later, after the request
+was accepted, that the server's host may run the image.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def idempotency_key(call: Call) -> IdempotencyKey | None:
 
 
 async def repeated(call: Call) -> str | None:
-    """The operation of the same request before, whatever has become of the server since."""
+    """Return the operation of an earlier request with the same key, whatever has become of the server since."""
     key = idempotency_key(call)
     known = await known_operation(call.engine, key, call.cause) if key is not None else None
     return known.operation_id if known is not None else None

@@ -1,4 +1,4 @@
-"""All of Compute's routes, in one table."""
+"""The route table of Compute."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def check_state(record: ServerRecord, verb: str, states: Iterable[str], *, busy:
 
 
 async def act(call: Call, operation: str, status: int = 202, *, by: Submit = submit, **params: Any) -> Response:
-    """Hand the request to the engine; the answer names the operation."""
+    """Submit the operation and put its id into a response header."""
     if (again := await repeated(call)) is not None:
         return nothing(status, {OPERATION_HEADER: again})
     record = await server_of(call)
@@ -154,7 +154,7 @@ async def host_states(call: Call, records: Sequence[ServerRecord]) -> dict[str, 
 
 
 async def _host_state(call: Call, record: ServerRecord, down_after: float) -> dict[str, HostState]:
-    """Showing one server looks at one host, however many there are."""
+    """Read the state of the server's host only, not of all hosts."""
     host = record.host
 
     async def body(tx: Tx) -> HostState | None:

@@ -47,7 +47,7 @@ async def reboot(call: Call) -> Response:
 
 
 async def reset_state(call: Call) -> Response:
-    """Answered when it is done, as in Nova; a lock does not hold it."""
+    """Reset the state before responding, as Nova does. A locked server is not refused."""
     record = await server_of(call)
     await reset(call.engine, record.id, call.body["os-resetState"]["state"], call.cause)
     return nothing(202)

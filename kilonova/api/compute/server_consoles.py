@@ -43,7 +43,7 @@ async def serial_console(call: Call) -> Response:
 
 
 async def rdp_console(call: Call) -> Response:
-    """Nova has removed it with its driver."""
+    """Refuse RDP consoles: Nova has removed them with their driver."""
     await server_of(call)
     raise Refused(400, MALFORMED)
 
@@ -81,7 +81,7 @@ async def _check(call: Call, target: ConsoleTarget, record: ServerRecord, wanted
         raise Refused(400, f"Unavailable console type {wanted}.")
     if problem == "no_guest" and record.vm_state != "building":
         raise Refused(404, f"Instance {record.id} could not be found.")
-    if problem and problem != "too_many_consoles":  # which connecting is told, if it still holds then
+    if problem and problem != "too_many_consoles":  # connecting reports that one, if it still holds then
         raise _not_ready(record)
 
 

@@ -22,7 +22,7 @@ from kilonova.operations.create.request import ServerRequest, check
 from kilonova.store.server_records import find
 
 PASSWORD_LENGTH = 12
-VOLUME_GONE = ("invalid_volume", "volume_not_found")  # somebody else was faster
+VOLUME_GONE = ("invalid_volume", "volume_not_found")  # another request was faster
 HINTS = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
 
 

@@ -30,7 +30,7 @@ LATE[2, 83] = (
 FOR_ALL = {"reservation_id", "name", "display_name", "status", "image", "image_ref", "flavor", "instance_type_id", "ip"}
 FOR_ALL |= {"changes-since"}
 SHOWS_SOFT_DELETED = {"soft_deleted", "status", "vm_state"}
-KNOWN_OF_ALL = {"project_id", "tenant_id", "deleted"}  # also of servers whose cell is away
+KNOWN_OF_ALL = {"project_id", "tenant_id", "deleted"}  # also of servers in unreachable cells
 NOT_FILTERS = {"limit", "marker", "sort_key", "sort_dir", "all_tenants"}
 
 
@@ -128,7 +128,7 @@ TESTS: dict[str, Callable[[list[str]], Test]] = {
     "auto_disk_config": _flag(lambda r: r.details.disk_config == "AUTO"),
     "soft_deleted": _flag(lambda r: r.vm_state == SOFT_DELETED),
 }
-SORT: dict[str, str | Getter] = {  # a column of the row, or what only the record tells
+SORT: dict[str, str | Getter] = {  # a column of the row, or a function of the record
     "access_ip_v4": lambda r: r.details.access_ip_v4,
     "access_ip_v6": lambda r: r.details.access_ip_v6,
     "auto_disk_config": lambda r: r.details.disk_config == "AUTO",
@@ -166,7 +166,7 @@ def _status(values: list[str]) -> Test:
 
 
 async def requested(call: Call, all_tenants_rule: str) -> tuple[ServerQuery, ServerOrder, ServerPage] | None:
-    """None: nothing can match."""
+    """Return what a list request selects, its order and its page; None if nothing can match."""
     given = _allowed(call)
     wanted = ServerQuery(project_id=_project(call, given, all_tenants_rule))
     wanted.skips_away = call.settings.api.list_records_by_skipping_down_cells
@@ -220,7 +220,7 @@ def _project(call: Call, given: dict[str, list[str]], rule: str) -> str | None:
 
 
 def _possible(call: Call, statuses: list[str]) -> bool:
-    """An unknown status shows nothing, from 2.38 on it is an error."""
+    """Return False if no status is known; from 2.38 on, raise `Refused` instead."""
     vm_states = vm_states_of(statuses)
     if not vm_states and call.at(2, 38):
         raise Refused(400, f"Invalid status value: {statuses[-1][:60]}")

@@ -55,7 +55,7 @@ async def delete(call: Call) -> Response:
 
 
 async def _find(call: Call, rule: str) -> ServerGroup:
-    """Another project's is not there, unless the rule allows to see it."""
+    """Return the group. Another project's group is not found, unless the rule allows the caller to see it."""
     group = await call.service.server_groups.find(call.path["group"])
     if not call.allows(RULE + rule, project_id=group.project_id):
         if call.caller.project_id == group.project_id:

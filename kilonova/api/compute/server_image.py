@@ -25,7 +25,7 @@ RULE = "os_compute_api:servers:create_image"
 VOLUME_BACKED = f"{RULE}:allow_volume_backed"
 IMAGE_ID = (2, 45)  # in the body, not in Location
 NO_QUOTA = (2, 39)  # of metadata
-# Of one image alone, and of an image that names snapshots of volumes.
+# Properties that a snapshot does not inherit: they describe one image alone, or name snapshots of volumes.
 NOT_INHERITED = frozenset(
     (
         *("cache_in_nova", "bittorrent", "cinder_encryption_key_id", "cinder_encryption_key_deletion_policy"),
@@ -59,7 +59,7 @@ async def begin_snapshot(
 async def snapshot_of(
     call: Call, record: ServerRecord, image_id: str, name: str, metadata: dict[str, str]
 ) -> tuple[str, dict[str, Json]]:
-    """Operation and parameters, as the request has them after its checks."""
+    """Return the operation and its parameters after the checks of the request."""
     check_settable(metadata, new=True)
     volume_backed = root_volume(record) is not None
     if volume_backed:

@@ -32,7 +32,7 @@ async def migrate(call: Call) -> Response:
 
 
 async def confirm(call: Call) -> Response:
-    """Repeatable while it is under way."""
+    """Confirm a resize. The request can be repeated while it is under way."""
     return await act(call, "confirm_resize", 204)
 
 

@@ -40,7 +40,7 @@ def _not_live(move: Row, verb: str) -> Refused:
 
 
 async def _move(call: Call) -> Row:
-    """Raises `Refused` where the server has no migration of that number."""
+    """Return the migration. Raise `Refused` if the server has no migration with that number."""
     record, number = await server_of(call), call.path["migration"]
     for row in await read_moves(call.db, MigrationFilter(server=record.id)):
         if str(row["number"]) == number:

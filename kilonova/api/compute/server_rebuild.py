@@ -103,7 +103,7 @@ async def _shown(call: Call, record: ServerRecord) -> dict[str, Content]:
     view = ServerView(call, groups=await groups_of(call, record))
     if call.at(2, 75):
         attributes = {**view.whole(record), "user_data": view.user_data(record)}
-        attributes.pop(f"{ATTRIBUTES}user_data", None)  # an administrator's name for it: here it stands under its own
+        attributes.pop(f"{ATTRIBUTES}user_data", None)  # an administrator's name for it; here it has its own key
         return attributes
     attributes = view.core(record)
     if call.at(2, 54):

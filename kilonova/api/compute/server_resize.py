@@ -1,5 +1,7 @@
-"""POST /servers/{server}/action resize: the owner gives a server another flavor. What can be known to be wrong with the
-flavor is said before anything is stored; where the server goes is the scheduler's to say, after that."""
+"""POST /servers/{server}/action resize: the owner gives a server another flavor.
+
+A wrong flavor is refused before anything is stored. The scheduler chooses the host later.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ async def resize(call: Call) -> Response:
 
 
 async def resize_params(call: Call, record: ServerRecord, flavor_id: str) -> dict[str, Json]:
-    """Parameters of the operation. Raise `Refused` if the flavor is unknown to the caller, or too small for the image,
-    or asks for hardware in a way that makes no sense with it. Sizes are compared by the operation itself."""
+    """Return the parameters of the operation. Raise `Refused` if the flavor is unknown to the caller, too small for the
+    image, or requests impossible hardware. The operation itself compares sizes."""
     try:
         flavor = (await call.service.flavors.find(flavor_id, caller=call.caller)).shape()
     except Refused as why:
@@ -51,7 +53,8 @@ async def resize_params(call: Call, record: ServerRecord, flavor_id: str) -> dic
 
 
 async def _image(call: Call, record: ServerRecord) -> Image | None:
-    """None if it is gone, or no longer the caller's to see: the server has its content, and its properties are kept."""
+    """Return the image; None if it was deleted or the caller may no longer see it. The server has its own copy of the
+    image's content and properties."""
     try:
         return await call.service.images.find(call.caller, record.image_ref) if record.image_ref else None
     except Refused:

@@ -75,7 +75,7 @@ async def _from_image(call: Call, record: ServerRecord, image_id: str) -> JsonOb
 
 
 async def _from_volume(call: Call, root: WantedVolume, request: JsonObject) -> JsonObject:
-    """Its content is not touched, and the server names no image."""
+    """Check the root volume. Its content is not touched, and the server names no image."""
     if request.get("trusted_image_certificates"):
         raise Refused(400, "Image certificate validation is not supported when booting from volume")
     if request["imageRef"] != await _image_of(call, root):

@@ -26,7 +26,7 @@ HOST_STATUS_UNKNOWN = "os_compute_api:servers:show:host_status:unknown-only"
 WOULD_FIT = "kilonova:servers:show:would_fit"
 
 
-# When a field came, and what it shows of a server's details.
+# The version that added a field, and its value in a server's details.
 BY_VERSION: list[tuple[Version, str, Callable[[Details], Any]]] = [
     ((2, 9), "locked", lambda details: details.locked_by is not None),
     ((2, 19), "description", attrgetter("description")),
@@ -86,7 +86,7 @@ def addresses(record: ServerRecord, *, whole: bool) -> dict[str, list[dict[str, 
 
 
 async def groups_of(call: Call, record: ServerRecord) -> list[str]:
-    """Ids of the server's groups; who gave no hint never joined one."""
+    """Return the ids of the server's groups. A server without a hint never joined one."""
     if not call.at(2, 71) or not record.details.scheduler_hints.get("group"):
         return []
     group = await call.service.server_groups.of_server(record.id)
@@ -226,7 +226,7 @@ class ServerView:
         return attributes
 
     def user_data(self, record: ServerRecord) -> str | None:
-        """None also when it was sealed with a key that is lost."""
+        """Return the user data; None if there is none or if it was encrypted with a key that is lost."""
         sealed = record.details.user_data
         try:
             return None if sealed is None else self.call.engine.seal.open_text(sealed)

@@ -131,7 +131,7 @@ def _ask(call: Call, record: ServerRecord, request: JsonObject) -> Ask:
 
 
 async def _check_volume(call: Call, record: ServerRecord, volume_id: str) -> None:
-    """It is the server's project's and free; a later change of that is found when it is reserved."""
+    """Check that the volume belongs to the server's project and is free. Reserving it checks both again."""
     if any(one.volume_id == volume_id for one in record.volumes):
         raise Refused(400, f"Invalid volume: Volume {volume_id} is already attached to {record.id}.")
     state = await call.service.volumes.servers.check(owner_of(call.caller, record), volume_id)
@@ -142,7 +142,7 @@ async def _check_volume(call: Call, record: ServerRecord, volume_id: str) -> Non
 
 
 async def _decide(call: Call, record: ServerRecord, volume_id: str, fate: bool) -> None:
-    """The server's row is what counts when it is deleted."""
+    """Write whether the volume is deleted with the server: into the server's row, which decides at a delete."""
     assert record.cell is not None
 
     def become(there: list[ServerVolume]) -> list[ServerVolume]:

@@ -123,7 +123,7 @@ async def update(call: Call) -> Response:
 
 
 def _pin(record: ServerRecord, details: Details, zone: str | None) -> None:
-    """It can be unpinned, and pinned to where it is; moving it is another thing."""
+    """Unpin the server, or pin it to the zone that it is in. Refuse any other zone: a pin does not move a server."""
     if zone is None or zone == details.pinned_zone:
         details.pinned_zone = zone
         return

@@ -34,7 +34,7 @@ COMPUTE, CONDUCTOR, SCHEDULER = "nova-compute", "nova-conductor", "nova-schedule
 
 
 class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One service in the list, of any kind."""
+    """One entry of the service list."""
 
     id: str
     binary: str

@@ -12,12 +12,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 MOST = 256 * 1024  # bytes of one message
 MOST_UNREAD = 512 * 1024  # bytes that a peer has not taken
-RECEIVED = 16384  # bytes in the kernel: more small frames at once would stall everybody else
+RECEIVED = 16384  # bytes in the kernel: more small frames at once would stall all other clients
 PING_SECONDS = 20.0  # between two, and for its answer
 
 
 class _Messages(asyncio.Queue[Any]):
-    """Joins messages that nobody has read yet: each small one would cost a hundred times its size."""
+    """A queue that joins unread messages: each small message alone would cost a hundred times its size."""
 
     _queue: Any
 

@@ -1,4 +1,4 @@
-"""The meeting point of a user's connection and the one that the guest's host makes for it.
+"""The meeting point of a user's console connection and the connection that the guest's host makes for it.
 
 A user may connect to any API process. That process asks the host over the bus, and the host connects to it with a token
 that is valid for this one connection.
@@ -33,7 +33,7 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class ConsoleTarget:
-    """One console of one copy."""
+    """A console of one copy."""
 
     server: str
     cell: str
@@ -85,7 +85,7 @@ class ConsoleMeeting:
                 del self._users[server]
 
     async def ask(self, target: ConsoleTarget, token: str = "") -> str:
-        """Return the host's problem with this console, "" if it has none. Raises NoAnswer."""
+        """Return the host's problem with this console, "" if it has none. Raise NoAnswer."""
         subject = in_cell(self._world.db.bus_prefix(target.cell), question_subject(target.host))
         question = ConsoleOpen(target.server, target.copy, target.kind, self._url, token)
         answer = await self._world.bus.call(subject, msgspec.json.encode(question), timeout=ASK_SECONDS)
@@ -93,7 +93,8 @@ class ConsoleMeeting:
 
     @contextlib.asynccontextmanager
     async def connected(self, target: ConsoleTarget) -> AsyncIterator[ByteStream]:
-        """Raises `Refused` when the host cannot open it, or does not come."""
+        """Yield the connection from the host. Raise `Refused` if the host cannot open the console, or does not connect
+        in time."""
         token, awaited = self._world.ids.uuid(), Arrival()
         self._awaited[token] = awaited
         try:
@@ -121,7 +122,7 @@ class ConsoleMeeting:
             raise Refused("host_silent", text) from None
 
     def claim(self, token: str) -> Arrival:
-        """Claim the connection that waits for a host with this token, once. Raises `Refused` if no connection waits for
+        """Claim the connection that waits for a host with this token, once. Raise `Refused` if no connection waits for
         it."""
         awaited = self._awaited.pop(token, None)
         if awaited is None:

@@ -14,7 +14,7 @@ SAME = {"ws": ("ws", "http"), "wss": ("wss", "https")}
 
 def check_origin(headers: Headers, allowed: Sequence[str], base_url: str) -> None:
     """Check the Origin header. A client without one is not a browser. `base_url`: the URL that users get; the schemes
-    must match. Raises `Refused`."""
+    must match. Raise `Refused`."""
     given = headers.get("origin")
     if given is None:
         return

@@ -38,7 +38,7 @@ class SocketClient:
         while True:
             try:
                 message = await self._websocket.receive()
-            except RuntimeError:  # it has been told that the client is gone
+            except RuntimeError:  # the client has disconnected
                 return b""
             if message["type"] == "websocket.disconnect":
                 return b""
@@ -96,7 +96,7 @@ class ConsoleProxy:
                 logger.info("console closed: server=%s type=%s reason=%s", ticket.server, ticket.kind, why)
 
     async def _host(self, websocket: WebSocket) -> None:
-        """Hosts have no account; the token of the order is all they need."""
+        """Accept a host's connection. The token of its order authenticates it: hosts have no account."""
         arrival = self._service.consoles.claim(websocket.headers.get(TOKEN_HEADER, ""))
         await websocket.accept()
         await arrival.bring(SocketClient(websocket))

@@ -18,7 +18,7 @@ class AuditBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 async def run(call: Call) -> Response:
-    """Compare the books now, and repair what is safe."""
+    """Compare the records now, and repair the differences that are safe to repair."""
     request = decode(await read_body(call.request), AuditBody)
     world = call.engine.world
     report = await audit(call.db, world.clock, mend=request.repair, ask=asking(world.bus, call.db))

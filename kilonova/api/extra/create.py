@@ -36,7 +36,7 @@ async def submit_create(call: Call, body: bytes, key: IdempotencyKey | None) -> 
 
 
 def compute_call(call: Call, body: bytes) -> Call:
-    """Return the call as Compute's own route would have it. Raises `Refused` where that route would."""
+    """Return the call as Compute's own route would have it. Raise `Refused` where that route would."""
     if len(body) > MAX_BODY:
         raise Refused(413, f"Request is too large. The limit of a body is {MAX_BODY} bytes.")
     newest = call.settings.api.max_microversion
@@ -51,7 +51,7 @@ def compute_call(call: Call, body: bytes) -> Call:
 
 @contextmanager
 def compute_refusals() -> Iterator[None]:
-    """Give refusals the status that they have in Compute's own API."""
+    """Give refusals the status codes of the Compute API."""
     try:
         yield
     except Refused as why:

@@ -1,4 +1,4 @@
-"""Why it went where it went: each attempt's decision, host, filter, number, and what became of it."""
+"""The explanation of a server's host: each attempt's decision, host, filters and numbers, and its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_OPERATIONS = 50  # that are looked through for a decision
 
 
 async def explain(call: Call) -> Response:
-    """Why it went where it went: host, filter, number."""
+    """Explain the host of a server: each attempt's decision, host and filters."""
     return answer(await _explanation(await journaled_of(call)))
 
 
@@ -57,8 +57,10 @@ def _old_disk(row: Row) -> dict[str, str]:
 
 
 def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Content]]:
-    """Each begins with a decision and has what failed after it. One of several servers was decided on by `place_many`,
-    which left it the decision."""
+    """Return the attempts: each begins with a decision and lists the steps that failed after it.
+
+    If the server was requested together with others, the first decision is in its facts: `place_many` wrote it there.
+    """
     given = None if any(view.decided(step) for step in steps[:1]) else from_json(first["facts"], {}).get("decision")
     attempts = [] if given is None else [{"decision": given, "problem": None}]
     for step in steps:

@@ -1,4 +1,4 @@
-"""/ha: what the failure watch sees, does and has done; an administrator's word that stops it or lets it go on."""
+"""/ha: the observations and actions of the failure watch; an administrator disarms or arms it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class FailureWatchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 async def show(call: Call) -> Response:
-    """Silent hosts with the evidence and what is done about each; the newest records."""
+    """Show the silent hosts, the evidence and the reaction to each, and the newest records."""
     return answer({"ha": await watch_status(call.engine)})
 
 
 async def change(call: Call) -> Response:
-    """Let nothing be evacuated by itself for some time, or let the watch go on."""
+    """Suspend automatic evacuation for some time, or resume it."""
     request = decode(await read_body(call.request), FailureWatchBody)
     user = call.cause.user_id
     if request.action == "disarm":

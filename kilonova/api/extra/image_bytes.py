@@ -33,6 +33,6 @@ async def upload(call: Call) -> Response:
 
 
 async def download(call: Call) -> Response:
-    """Give the bytes of an image, or a range of them, to the host that has the token for it."""
+    """Send an image, or a range of its bytes, to the host that has the token for it."""
     token = call.request.headers.get(TOKEN_HEADER, "")
     return await file_answer(call, await readable(call.engine, call.service.images, token, call.path["image"]))

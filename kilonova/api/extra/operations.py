@@ -46,7 +46,7 @@ from kilonova.world import Stores
 
 ROUTE = "POST /kilonova/v1/operations"
 KEY_LENGTH = 255
-MOST = 2**31 - 1  # what a column takes
+MOST = 2**31 - 1  # the largest value of the column
 Bodies = dict[str, type[msgspec.Struct]]  # by the name of the operation
 ServerOperation = Literal["delete", "migrate", "confirm_resize", "revert_resize"]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -121,7 +121,7 @@ class EvacuateHostBody(HostOperationBody, frozen=True, kw_only=True, forbid_unkn
 
 
 class DrainBody(HostOperationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A drain without room moves nothing, unless misfits may stay."""
+    """The body of a drain. If servers do not fit elsewhere, nothing moves, unless misfits may stay."""
 
     operation: Literal["drain_host"]
     on_misfit: Literal["refuse", "skip"] = "refuse"
@@ -159,7 +159,7 @@ FORMS: dict[str, type[msgspec.Struct] | None] = {"create": None, **BOTH_FORMS}  
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An administrator's word is recorded with its reason."""
+    """An administrator's intervention. It is recorded with its reason."""
 
     reason: Reason
 
@@ -177,7 +177,7 @@ def form_of(body: bytes, forms: Mapping[str, type[msgspec.Struct] | None]) -> An
 
 
 async def submit_(call: Call) -> Response:
-    """Ask for an operation."""
+    """Submit an operation."""
     engine = call.engine
     body = await read_body(call.request)
     server: str | None

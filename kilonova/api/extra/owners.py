@@ -1,4 +1,4 @@
-"""The operations on a server as its owners see them: no hosts, and safe words in place of reasons.
+"""The operations on a server as its owners see them: without hosts, and with safe texts instead of reasons.
 
 Administrators (`kilonova:operations`) see everything. Others see the operations on the servers of their project, and
 cancel those that their project requested; an operation of another project is not found.

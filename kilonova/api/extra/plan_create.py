@@ -1,4 +1,4 @@
-"""The dry run of POST /servers: the same body in the same microversion, refused with the same words; nothing is stored.
+"""The dry run of POST /servers: same body, microversions and errors; nothing is stored.
 
 Callers who may create a server may use it. Only administrators see the hosts and the reasons for choosing them
 (`kilonova:plans`).

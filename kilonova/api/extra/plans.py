@@ -1,4 +1,4 @@
-"""/plans: a dry run. The same checks and the same plan as the real request, nothing stored."""
+"""/plans: dry runs. They make the same checks and the same plan as the real request, and store nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PLAN_FORMS = {name: _FORMS[name] for name in PLANS}
 
 
 async def plan(call: Call) -> Response:
-    """Rehearse an operation: show what would happen, and store nothing."""
+    """Rehearse an operation: show its effects without storing anything."""
     body = await read_body(call.request)
     if decode(body, OperationName).operation == "create":
         return answer({"plan": await plan_create(call, with_scheduler(call.engine), body)})
@@ -105,7 +105,7 @@ async def _rebuild(call: Call, request: RebuildBody) -> Rehearsal | RetryRehears
 async def _kind_and_params(
     call: Call, request: ServerBody | EvacuateBody | ResizeBody | SnapshotBody
 ) -> tuple[str, JsonObject]:
-    """Operation and parameters, as the real request has them after its checks."""
+    """Return the operation and its parameters after the checks of the real request."""
     if isinstance(request, ServerBody | EvacuateBody):
         return request.operation, request.params()
     if isinstance(request, SnapshotBody):

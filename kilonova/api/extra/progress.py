@@ -12,7 +12,7 @@ from kilonova.world import Row, Tx
 
 
 async def progress_of(one: Journaled, steps: Sequence[Row]) -> ProgressAnswer | None:
-    """None: it has no plan of moves."""
+    """Return the progress of a whole-host operation; None if it has no plan of moves."""
     document = next((step["result"] for step in reversed(steps) if step["name"] == PLAN and step["result"]), None)
     plan = plan_from(document)
     if not plan.operation:

@@ -75,8 +75,8 @@ def problem(document: str | None) -> ProblemAnswer | None:
 
 
 def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> JsonObject | None:
-    """The newest: of an operation that chose a host, that failed because there was none, or that waits for answers.
-    `steps` are in their order."""
+    """Return the newest decision: of an operation that chose a host, that failed because there was none, or that waits
+    for answers. `steps` are in their order."""
     waiting = _given(journaled[-1].row) if steps and steps[-1]["open"] else None
     chosen = (choice for choice in map(decided, reversed(steps)) if choice is not None)
     return waiting or next(chosen, None) or _given(journaled[0].row)
@@ -89,8 +89,8 @@ def _given(row: Row) -> JsonObject | None:
 
 
 def decided(step: Row) -> JsonObject | None:
-    """The decision that a step made, also where it found no host. Of several servers, the last one's: each of them has
-    its own in the operation that goes on with it."""
+    """Return the decision of a step, also of one that found no host. Of several servers, it is the last one's: each has
+    its own in the operation that continues with it."""
     result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
     result_decision = result.get("decision") or next(reversed(result.get("decisions", {}).values()), None)
     choice = result_decision or (details.get("decision") if isinstance(details, dict) else None)

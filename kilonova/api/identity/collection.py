@@ -1,5 +1,8 @@
-"""The five verbs of identity's records. Each rule is asked for the record that it concerns, also for one that is not
-there: a caller who may not see it learns nothing."""
+"""The create, list, show, update and delete handlers of identity's records.
+
+Each policy rule is checked with the record that it concerns, or with none if there is no such record: a caller who may
+not see a record cannot find out that it exists.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def remove_user(call: Call) -> Response:
 
 
 async def _both(call: Call, rule: str) -> tuple[str, str]:
-    """The group and the user: who has only a domain's token needs both to be in that domain."""
+    """Return the group and the user. A caller with only a domain's token needs both to be in that domain."""
     user_id = call.path["user"]
     user = await call.service.identity.records.find(USER, user_id)
     group = await GROUPS.look_up(call)

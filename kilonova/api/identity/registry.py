@@ -49,7 +49,7 @@ class EndpointCollection(CatalogCollection):
 
 
 class RegionCollection(CatalogCollection):
-    """Only a region is called by the id that its body, or its address, gives it."""
+    """The regions. Only for them may a client choose the id, in the body or in the address."""
 
     kind, list_key, reads = Regions.kind, "regions", "list_regions"
 

@@ -16,7 +16,7 @@ class PolicyTarget:
 
     domain_id: str | None = None  # the domain it is, or is in
     project_id: str | None = None
-    user_id: str | None = None  # whose it is
+    user_id: str | None = None  # the owner
     actor_domain_id: str | None = None  # the domain of the user or group that gets a role, or of who joins a group
     role: str | None = None  # the name of that role; None for one that belongs to a domain
 
@@ -87,6 +87,6 @@ def own_domain(call: Call) -> str | None:
 
 
 def only_own(call: Call, records: list[Record]) -> list[Record]:
-    """An administrator may bring users and groups of two domains together; a domain's token shows only its own."""
+    """Keep the records that a domain's token may see: those of its own domain. An administrator may mix two domains."""
     own = own_domain(call)
     return [record for record in records if own in (None, record["domain_id"])]

@@ -54,8 +54,11 @@ async def listed(
     view: Callable[[Call, Record], Record] | None = None,
     fits: Callable[[Record], bool] | None = None,
 ) -> Response:
-    """Return the page with these column values, and the link to the next one: one extra record is read for that. None
-    as values: nothing can match. `fits`: a filter that is not a column."""
+    """Return the page of records with these column values, and the link to the next page.
+
+    `by` is None if nothing can match. `fits` is a filter that is not a column. One extra record is read to know whether
+    there is a next page.
+    """
     list_key, limit = f"{kind.label}s", _limit(call)
     marker = call.query.get("marker", "")
     page = ListQuery((Condition("id", ABOVE, marker),) if marker else (), limit=limit + 1 if limit and not fits else -1)

@@ -31,7 +31,7 @@ MOST_SHOWN = 80
 
 
 def check_settable(names: Iterable[str], *, new: bool) -> None:
-    """The id may be chosen, but not changed."""
+    """Refuse attributes that cannot be set. The id may be chosen for a new image, but not changed."""
     for name in names:
         if name in READ_ONLY or (name == "id" and not new):
             raise Refused(403, f"Attribute '{name}' is read-only.")

@@ -75,7 +75,8 @@ def _no_range(size: int) -> Refused:
 
 
 class FileResponse(StreamingResponse):
-    """A part of an open file, which is closed however the answer ends: also when nobody waits for it any more."""
+    """A range of an open file as a response. The file is closed however the response ends, also when the client
+    disconnects."""
 
     def __init__(self, file: BinaryIO, start: int, length: int, status: int, headers: dict[str, str]) -> None:
         super().__init__(_pieces(file, start, length), status, headers, BYTES)

@@ -16,7 +16,7 @@ from kilonova.records.query import AT_LEAST, AT_MOST, BELOW, EQUAL, ONE_OF, OUTS
 from kilonova.services.image.image import MEMBER_STATUSES, VISIBILITIES
 from kilonova.services.image.listing import ALL, PROPERTY, SORT_KEYS, TAG, scope
 
-PAGE, MOST = 25, 1000  # images of a page: unless told, and at most
+PAGE, MOST = 25, 1000  # images of a page: the default and the maximum
 MOST_FILTERS = 50
 MOST_SHOWN = 80
 LARGEST = 2**63 - 1
@@ -51,7 +51,7 @@ def query_of(query: QueryParams, caller: Caller) -> ListQuery:
 
 
 def _conditions(name: str, value: str) -> Iterator[Condition]:
-    """None: it is a property."""
+    """Yield the conditions of one filter; none if `name` is an image property."""
     if name in TEXTS:
         yield _text(name, value)
     elif name in EXACT:
@@ -121,7 +121,7 @@ def _times(name: str, value: str) -> Iterator[Condition]:
 
 
 def _time(text: str) -> float | None:
-    return moment(text.replace(" ", "+"))  # a plus sign of a query that nobody quoted
+    return moment(text.replace(" ", "+"))  # a plus sign that the client did not quote
 
 
 def _number(name: str, value: str) -> int:

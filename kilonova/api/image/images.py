@@ -18,7 +18,7 @@ from kilonova.services.image.image import ACTIVE, DEACTIVATED, Image
 
 
 async def image_of(call: Call, rule: str) -> Image:
-    """The image of the address, if the caller may see it and this rule allows what it wants."""
+    """Return the requested image, if the caller may see it and the rule allows the action."""
     image = await call.service.images.find(call.caller, call.path["image"])
     rules.require(call, rule, image)
     return image
@@ -78,7 +78,7 @@ async def delete(call: Call) -> Response:
 
 
 async def list_tasks(call: Call) -> Response:
-    """Images are imported in the request itself, so none of them has tasks."""
+    """List the tasks of an image: none, because images are imported in the request itself."""
     await image_of(call, "get_image")
     return answer({"tasks": []})
 

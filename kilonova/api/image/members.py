@@ -21,7 +21,7 @@ async def _shared_image(call: Call, rule: str, status: int = 403) -> Image:
 
 
 def _sees_all(call: Call, image: Image) -> bool:
-    """A member sees its own membership, not who else has one."""
+    """Return True if the caller may see all members. A member sees only its own membership."""
     return call.caller.is_admin or image.is_owned_by(call.caller)
 
 

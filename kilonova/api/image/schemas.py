@@ -141,5 +141,5 @@ async def show(call: Call) -> Response:
 
 
 async def import_methods(call: Call) -> Response:
-    """Data comes by upload alone."""
+    """List the import methods: none, because images are uploaded."""
     return answer({"import-methods": {"description": "Import methods available.", "type": "array", "value": []}})

@@ -16,7 +16,7 @@ def time_of(seconds: float) -> str:
 
 
 def image_view(image: Image) -> dict[str, Content]:
-    """Properties first: none of them may stand in for an attribute."""
+    """Return an image as a response shows it. A property cannot replace an attribute of the same name."""
     return {
         **image.properties,
         "id": image.id,

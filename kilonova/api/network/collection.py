@@ -59,7 +59,7 @@ class NetworkCollection(Collection[Record]):
         return answer({self.kind.plural: views, **({f"{self.kind.plural}_links": pages} if pages else {})})
 
     async def create(self, call: Call) -> Response:
-        """Create one record, or all of a list or none of it."""
+        """Create one record, or all records of a list, or none of them."""
         if self.kind.plural not in call.body:
             return await super().create(call)
         records = await self._make(call, call.body[self.kind.plural])

@@ -27,7 +27,7 @@ class ConvertingForms(Forms):
 
 
 def converted(value: Any, schema: Schema) -> Any:
-    """The value with text made numbers and flags where the schema wants those and no text."""
+    """Return the value, with strings converted to numbers and booleans where the schema requires those."""
     if isinstance(value, dict):
         known = schema.get("properties", {})
         return {key: converted(item, known.get(key, {})) for key, item in value.items()}

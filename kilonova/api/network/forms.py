@@ -124,7 +124,7 @@ _NEW_FLOATING = {
 
 
 def _new(kind: Kind, properties: Schema, required: Iterable[str] = ()) -> Forms:
-    """One, or a list of them."""
+    """Return the forms of a create: one record, or a list of records."""
     each = _object({**properties, **_OWNED}, required)
     several = {"type": "array", "items": each, "minItems": 1, "maxItems": 500}
     return ConvertingForms({**_object({kind.name: each, kind.plural: several}), "minProperties": 1, "maxProperties": 1})
@@ -179,7 +179,7 @@ SHOW = Forms({"type": "object", "properties": FIELDS})
 
 
 def listing(kind: Kind) -> Forms:
-    """Unknown names are refused further in, with the name in the sentence."""
+    """Return the forms of a list request. Unknown filters are refused later, with their name in the error."""
     filters = {name: _texts() for name, (_, form) in kind.attributes.items() if form.read is not None}
     paging = {
         "limit": _texts({"type": "string", "pattern": "^[0-9]{1,9}$"}, 1),

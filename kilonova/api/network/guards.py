@@ -1,4 +1,4 @@
-"""Rules on setting and seeing single attributes, and on records inside a network, whose owner counts."""
+"""Policy rules on setting and seeing single attributes, and on records inside a network, which depend on its owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kilonova.records.kinds import Record, owner_of
 from kilonova.services.network.owners import OF_THE_NETWORK
 
 Attributes = Mapping[str, Any]
-HARMLESS: tuple[Any, ...] = (None, False, "", {}, [])  # at a create, to say what is so anyway needs no permission
+HARMLESS: tuple[Any, ...] = (None, False, "", {}, [])  # at a create, explicit defaults need no permission
 
 
 def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
@@ -22,7 +22,8 @@ def hidden_from(call: Call, noun: str) -> tuple[str, ...]:
 
 
 async def guard_new(call: Call, noun: str, request: dict[str, Json]) -> None:
-    """Raises `Refused` (403), or `Refused` when the network it should lie in is not to be seen."""
+    """Check the rules on creating the record. Raise `Refused` (403), or not found if the caller may not see its
+    network."""
     _require_all(call, "create", noun, (name for name in _attributes(noun, request)))
     if noun == "subnet":
         network = await _network(call, as_text(request["network_id"]))
@@ -40,7 +41,7 @@ async def guard_new(call: Call, noun: str, request: dict[str, Json]) -> None:
 
 
 async def guard_change(call: Call, noun: str, record: Record, request: Attributes) -> None:
-    """Check an update, or (without a wish) a delete, of a record that the caller sees."""
+    """Check an update, or (without a request) a delete, of a record that the caller sees."""
     is_delete = call.route.rule == f"delete_{noun}"
     if noun == "port" and not call.allows(call.route.rule, project_id=owner_of(record)):
         network = await _network(call, as_text(record["network_id"]))

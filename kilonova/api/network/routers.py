@@ -1,4 +1,4 @@
-"""Joining subnets to routers and parting them."""
+"""Add subnets to routers and remove them."""
 
 from __future__ import annotations
 

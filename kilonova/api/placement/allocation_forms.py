@@ -1,4 +1,4 @@
-"""Schemas of allocation bodies, by version; the reshaper's body contains the same."""
+"""The schemas of allocation bodies, by version; a reshaper body contains them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ BY_UUID: Version = (1, 12)
 WITH_MAPPINGS: Version = (1, 34)
 
 BEFORE, BETWEEN, AFTER = b'{"allocation_requests":[', b'],"provider_summaries":{', b"}}"
-MARK = "%uuid%"  # stands for one; no name, suffix or number has such a sign
+MARK = "%uuid%"  # a placeholder; no name, suffix or number contains it
 Form = Callable[[Mapping[str, str], Mapping[str, list[str]]], str]  # resources by uuid, uuids by suffix
 
 

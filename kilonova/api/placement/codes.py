@@ -11,7 +11,7 @@ PROVIDER_IN_USE = "placement.resource_provider.inuse"
 CANNOT_DELETE_PARENT = "placement.resource_provider.cannot_delete_parent"
 PROVIDER_NOT_FOUND = "placement.resource_provider.not_found"
 
-# A thing named in the address that is not there is 404, one named in the body 400, what does not fit what is there 409.
+# A missing resource in the address is 404, one in the body 400, a conflict with existing records 409.
 STATUS = {
     "no_such_provider": 404,
     "no_such_trait": 404,

@@ -1,4 +1,4 @@
-"""The dialect of Placement: 1.0 to 1.39, errors as a list with a code, JSON or nothing."""
+"""The dialect of Placement: versions 1.0 to 1.39, JSON bodies, errors as a list with codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PlacementDialect(Dialect):
         self.prefix = prefix
 
     def version(self, request: Request) -> Version:
-        """The last one that names placement counts; none: the oldest."""
+        """Return the last version that the headers give for placement, by default the oldest."""
         given = ""
         for part in ",".join(request.headers.getlist(HEADER)).split(","):
             service, _, version = part.strip().partition(" ")

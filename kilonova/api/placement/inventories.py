@@ -100,7 +100,7 @@ def offered_all(given: Mapping[str, Mapping[str, Any]], uuid: str, version: Vers
 def offered(given: Mapping[str, Any], name: str, uuid: str, version: Version, verb: str) -> Offer:
     """Return the inventory with its defaults. Until 1.25 something had to be left beside the reserved amount."""
     offer = offers.offer(given)
-    left = (offer["total"] - offer["reserved"]) * offer["allocation_ratio"]  # what is less than one is none
+    left = (offer["total"] - offer["reserved"]) * offer["allocation_ratio"]  # less than one unit counts as none
     may_be_none = version >= (1, 26)
     if left >= 1 or (left > -1 and may_be_none):
         return offer

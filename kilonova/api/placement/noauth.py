@@ -11,7 +11,7 @@ from kilonova.domain.caller import Caller, IdentityRef
 
 class NoAuthDialect(PlacementDialect):
     async def caller(self, request: Request, identity: Checks) -> Caller | None:
-        """The token is `user[:project]`; without roles in a header only the user admin has any."""
+        """Return the caller. The token is `user[:project]`; without a header of roles only the user admin has any."""
         headers = request.headers
         user, _, project = headers.get("x-auth-token", "").partition(":")
         if not user:

@@ -1,5 +1,4 @@
-"""Reading queries: what each version allows, and what it comes to. The words of refusals are those that clients and
-Placement's own tests look for."""
+"""The parsing of queries, by version. The errors keep the sentences that clients and Placement's own tests match."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ UUID_FORM: Schema = {"type": "string", "pattern": "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{
 
 
 def _suffixed(names: Iterable[str], suffix: str, **properties: Schema) -> Schema:
-    """Keys that may carry a suffix, and those that may not."""
+    """Return the schema of a query whose keys may have a suffix, and of its other properties."""
     patterns = {f"^{name}({suffix})?$": {"type": "array", "items": TEXT} for name in names}
     return {**forms.query(properties), "patternProperties": patterns}
 
@@ -76,7 +75,7 @@ _KEY = re.compile(rf"({'|'.join(_OF_GROUPS)})({SUFFIX})?")
 
 
 def provider_group(query: QueryParams, version: Version) -> Group:
-    """GET /resource_providers: what one provider has to have. Of a key that is given twice the last one counts."""
+    """Parse the conditions on one provider (GET /resource_providers). Of a repeated key the last value counts."""
     return _group(query, "", version)
 
 

@@ -1,4 +1,4 @@
-"""Every address of Placement; one file per topic."""
+"""The route table of Placement: one module per topic."""
 
 from __future__ import annotations
 

@@ -34,7 +34,10 @@ def summary_texts(
 
 
 def _cached(snapshot: PlacementSnapshot, places: list[int], version: Version) -> list[bytes]:
-    """Each after a comma. Between two questions few providers change, and to write a thousand takes 4 ms."""
+    """Return each provider's summary, after a comma.
+
+    Few providers change between two requests, and to write a thousand summaries takes 4 ms.
+    """
     cache = _CACHES.setdefault(snapshot, {})
     changed = snapshot.changed[places].tolist()
     stale = [at for at, when in zip(places, changed, strict=True) if at not in cache or cache[at][0] != when]
@@ -60,7 +63,7 @@ def _written(
 
 
 def _traits(snapshot: PlacementSnapshot, places: list[int]) -> Iterator[str]:
-    """Many providers share one tuple of traits."""
+    """Yield the traits of each provider as JSON. Many providers share one tuple of traits, which is written once."""
     texts: dict[int, str] = {}  # by identity: to compare two sets takes longer than to write one
     for at in places:
         names = snapshot.traits[at]

@@ -31,7 +31,7 @@ async def of_provider(call: Call) -> Response:
 
 
 async def of_project(call: Call) -> Response:
-    """Show the usage of a project; a reader sees only that of its own project."""
+    """Show the usage of a project. A reader sees only its own project."""
     project = call.query["project_id"]
     call.require(RULE, project_id=project)
     by_type = await usages.of_project(call.db.placement, project, call.query.get("user_id", ""))

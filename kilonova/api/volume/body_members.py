@@ -32,7 +32,7 @@ def described(request: JsonObject) -> Description:
 
 
 def without(key: str, record_id: str) -> Callable[[dict[str, str]], dict[str, str]]:
-    """Metadata as it shall be when the key is gone; it must be there."""
+    """Return an edit that removes the key from metadata, and refuses if it is missing."""
 
     def edit(old: dict[str, str]) -> dict[str, str]:
         if key not in old:

@@ -106,7 +106,7 @@ def query_of(call: Call, listed: ListOptions) -> ListQuery:
         if name in NOT_FILTERS:
             continue
         filter_conditions = _filter(call, listed, name)
-        if filter_conditions is None and call.caller.is_admin:  # it may ask by anything; nothing has what is not known
+        if filter_conditions is None and call.caller.is_admin:  # no record has an unknown attribute
             filter_conditions = [Condition("id", EQUAL, "")]
         conditions += filter_conditions or ()
     return page_of(call, listed.orders)._replace(conditions=tuple(conditions))
@@ -151,7 +151,7 @@ def _key(orders: Mapping[str, str], name: str, way: str) -> Order:
 
 
 def _filter(call: Call, listed: ListOptions, name: str) -> list[Condition] | None:
-    """None: nobody knows it here, and it is passed over."""
+    """Return the conditions of one filter; None if it is unknown, or not for this caller, and is ignored."""
     like = name.endswith("~") and call.version >= LIKE_KNOWN
     query_filter = listed.filters.get(name.removesuffix("~") if like else name)
     known = (

@@ -110,7 +110,7 @@ def _limits(request: Mapping[str, Any]) -> dict[str, int]:
 
 SETS, CLASSES = "/os-quota-sets/{project}", "/os-quota-class-sets/{class}"
 ROUTES = [
-    # Whose quota it is decides: the handlers ask for the rule.
+    # The rule depends on the owner of the quota: the handlers check it.
     Route(method="GET", path=SETS, handler=show, rule=ANY_TOKEN),
     Route(method="GET", path=f"{SETS}/defaults", handler=defaults, rule=ANY_TOKEN),
     Route(method="PUT", path=SETS, handler=update, rule=ANY_TOKEN, body=forms.SET_QUOTA),

@@ -1,4 +1,4 @@
-"""All of Volume's routes, in one table."""
+"""The route table of Volume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The services of Volume for administrators: /os-services, /os-hosts, the pools; and the only zone, for everybody."""
+"""The services of Volume for administrators: /os-services, /os-hosts, the pools; and, for all users, the only zone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kilonova.services.volume.volume import ZONE
 
 RULE = "volume_extension:services:"
 VOLUME, SCHEDULER = "cinder-volume", "cinder-scheduler"
-CONTROL_HOST = "kilonova"  # whoever accepts a request chooses the backend; no other process does
+CONTROL_HOST = "kilonova"  # the process that accepts a request chooses the backend; there is no scheduler process
 
 
 STORAGE = {
@@ -77,7 +77,7 @@ def _service(call: Call, one: VolumeServiceEntry) -> dict[str, Content]:
     return view
 
 
-# Cinder has these actions, so their route exists; what is asked for there cannot be done.
+# Cinder has these actions, so their routes exist; the requests cannot be fulfilled here.
 OF_CINDER = ("freeze", "thaw", "failover", "failover_host", "set-log", "get-log")
 
 

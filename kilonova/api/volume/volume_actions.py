@@ -1,4 +1,4 @@
-"""/volumes/{volume}/action: what is done with a volume, but for attaching it (volume_connections.py)."""
+"""/volumes/{volume}/action: all actions but attaching, which is in volume_connections.py."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ async def upload(call: Call) -> Response:
 
 
 def _image(volume: Volume, *, name: str, visibility: str, is_protected: bool, disk_format: str) -> Image:
-    """It keeps what the volume remembers of the image it came from, as far as that is still true."""
+    """Return the new image's record, with the properties that the volume remembers of its own image and that still
+    hold."""
     facts = ("image_id", "image_name", "checksum", "container_format", "disk_format", "min_disk", "min_ram", "size")
     properties = {name: value for name, value in volume.image_metadata.items() if name not in facts}
     return Image(

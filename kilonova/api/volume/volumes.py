@@ -76,7 +76,7 @@ async def totals(call: Call) -> Response:
 
 
 async def encryption(call: Call) -> Response:
-    """No volume is encrypted here."""
+    """Show the encryption of a volume: there is none."""
     await volume_of(call)
     return answer({"encryption_key_id": None})
 

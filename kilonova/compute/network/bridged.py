@@ -55,8 +55,10 @@ class BridgedNetwork:
         return self._calls
 
     async def start(self) -> None:
-        """Continue with the present links, and replace the rules by the same. Rules that nft refuses do not keep the
-        agent from starting: the document that corrects them comes from the conductor."""
+        """Continue with the present links, and replace the rules by the same ones.
+
+        Rules that nft refuses do not keep the agent from starting: the conductor sends the document that corrects them.
+        """
         missing = self._programs.missing()
         if missing:
             raise Failed("network_programs_missing", f"not installed: {', '.join(missing)}", final=True)
@@ -170,7 +172,7 @@ class BridgedNetwork:
         return failed
 
     async def _filtered(self, links: Collection[str]) -> list[Plugged]:
-        """The ports, once their rules are written."""
+        """Return the ports, after writing their rules."""
         plugged = self._plugged()
         if not plugged and not self._document.routers and not any(name.startswith(TAP) for name in links):
             await self._rules.write(no_rules())
@@ -212,7 +214,8 @@ class BridgedNetwork:
         self._configured[name] = namespace
 
     def _announce(self, namespace: Namespace, before: Namespace | None) -> None:
-        """A floating address may have been another router's: its neighbours would send there for a while."""
+        """Announce new addresses: a floating address may have been another router's, and its neighbours would send
+        there for a while."""
         known = set(before.addresses) if before is not None else set()
         new = [(each, address.split("/")[0]) for each, address in namespace.addresses if (each, address) not in known]
         for each, mac in namespace.macs:

@@ -1,6 +1,6 @@
-"""DHCP for ports: each has its address already, so the answer follows from the request alone. Pure.
+"""DHCP for ports: each already has its address, so the answer follows from the request alone. Pure.
 
-There are no leases to remember: an address that goes from one port to the next is the next one's at once.
+No leases are stored: an address that moves to another port is valid there immediately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BROADCAST = b"\xff" * 6
 _HEAD = struct.Struct("!BBBBIHH4s4s4s4s16s192x4s")
 _ETHERNET, _IP, _UDP = struct.Struct("!6s6sH"), struct.Struct("!BBHHHBBH4s4s"), struct.Struct("!HHHH")
 ETHERTYPE_IP, UDP = 0x0800, 17
-LEAST_BYTES = 300  # what old clients take as the shortest answer
+LEAST_BYTES = 300  # the shortest response that old clients accept
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _configuration(port: GuestPort, given: PortAddress, mtu: int, *, leased: boo
     routes += [(IPv4Network(one.destination), one.nexthop) for one in given.routes if ":" not in one.destination]
     if given.gateway:
         options.append((3, _packed(given.gateway)))
-        routes.append((IPv4Network("0.0.0.0/0"), given.gateway))  # who takes option 121 ignores option 3
+        routes.append((IPv4Network("0.0.0.0/0"), given.gateway))  # a client that uses option 121 ignores option 3
     servers = b"".join(_packed(one) for one in given.dns_servers if ":" not in one)
     if servers:
         options.append((6, servers[:252]))

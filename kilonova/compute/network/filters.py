@@ -20,7 +20,7 @@ TABLE = "kilonova"
 METADATA_ADDRESS = "169.254.169.254"
 MOST_PORTS = 0xFFFE
 FROM_SERVICE = 0xFFFF  # instead of a port's number: DHCP and metadata of this host
-FROM_ROUTER = 0x1  # of what a router sends to the machine itself
+FROM_ROUTER = 0x1  # mark of packets from a router to the machine itself
 MOST_ZONES = 0xFFFF
 BRIDGES = f'"{BRIDGE}*"'
 KNOWN = "ct state invalid drop\nct state related return\nct direction reply ct state established return"
@@ -46,7 +46,8 @@ def no_rules() -> str:
 
 
 def _replaced(family: str) -> str:
-    """Deleting a table that is not there is an error, adding one that is there is none."""
+    """Return statements that delete the table, if it exists. nft refuses to delete a missing table but not to add an
+    existing one."""
     return f"add table {family} {TABLE}\ndelete table {family} {TABLE}\n"
 
 
@@ -97,7 +98,8 @@ def _bridge(ports: Sequence[GuestPort], outside: Outside | None) -> str:
 
 
 def _from_routers(outside: Outside | None) -> list[str]:
-    """A router asks the machine as any other neighbour on the external network would."""
+    """Return the rules for packets of routers to the machine: they are treated as any other neighbour on the external
+    network."""
     if outside is None or not outside.legs:
         return []
     legs = ", ".join(f'"{link(ROUTER, port_id)}"' for port_id in sorted(outside.legs))
@@ -105,7 +107,7 @@ def _from_routers(outside: Outside | None) -> list[str]:
 
 
 def _own_address_there(outside: Outside | None) -> list[str]:
-    """A router reaches the addresses that the machine has on the external bridge, and no others."""
+    """Return the rules that let a router reach the machine's addresses on the external bridge, and no others."""
     if outside is None or not outside.legs:
         return []
     of_router = f'iifname "{outside.bridge}" meta mark {FROM_ROUTER:#x}'
@@ -113,8 +115,8 @@ def _own_address_there(outside: Outside | None) -> list[str]:
 
 
 def _from(port: GuestPort) -> str:
-    """The metadata service knows a guest by its address: not even who may send from others' addresses, by address pairs
-    or without port security, asks with them."""
+    """Return the source rules of a port. The metadata service identifies a guest by its address, so requests to it need
+    the port's own address, even with address pairs or without port security."""
     fixed = [(port.mac, one.address) for one in port.addresses if ":" not in one.address]
     forged = f"ether saddr . ip saddr {_outside(fixed)} " if fixed else ""
     asking = f"ether type ip ip daddr {METADATA_ADDRESS} {forged}drop"
@@ -146,7 +148,8 @@ def _own_addresses(port: GuestPort) -> str:
 
 
 def _outside(owned: Iterable[tuple[str, str]]) -> str:
-    """Addresses of one IP version. Those of one MAC may overlap, and nft refuses a set in which two elements do."""
+    """Return a set of addresses of one IP version. Overlapping networks of one MAC are merged: nft refuses overlapping
+    elements."""
     by_mac: dict[str, list[Any]] = {}  # collapse_addresses takes networks of one version
     for mac, address in owned:
         by_mac.setdefault(mac, []).append(ip_network(address, strict=False))

@@ -1,5 +1,5 @@
-"""Keeps the networks of a host as the conductor knows them: asks when woken and once in each heartbeat interval: a
-lost wake-up costs one interval, and applies what has changed."""
+"""Apply the conductor's view of a host's networks: query it when woken and once per heartbeat interval, and apply the
+changes. A lost wake-up costs one interval."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class GuestDescriptions:
         return files
 
     def forget(self, server: str) -> None:
-        """It was defined again."""
+        """Forget the description of a server: it was defined again."""
         self._known.pop(server, None)
 
     async def _ask(self, server: str) -> Files | None:

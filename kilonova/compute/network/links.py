@@ -29,7 +29,7 @@ class ShownAddress(TypedDict):
 
 
 class Shown(TypedDict, total=False):
-    """One entry of what ip and bridge print as JSON: a link, a namespace, a route, a neighbour."""
+    """One entry of the JSON output of ip and bridge: a link, a namespace, a route, a neighbour."""
 
     name: str
     ifname: str
@@ -164,8 +164,8 @@ def _new(one: Link) -> str:
 def inside(
     namespace: Namespace, addresses: Sequence[Shown], routes: Sequence[Shown], neighbors: Sequence[Shown] = ()
 ) -> list[str]:
-    """Lines for `ip -n NAMESPACE -batch`; the others are what `ip -j address`, `ip -j route` and
-    `ip -j neighbor show nud permanent` show there."""
+    """Return the lines for `ip -n NAMESPACE -batch`. The other parameters are the output of `ip -j address`, `ip -j
+    route` and `ip -j neighbor show nud permanent` there."""
     wanted = set(namespace.addresses)
     there = {
         (one["ifname"], f"{each['local']}/{each['prefixlen']}")

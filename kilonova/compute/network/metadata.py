@@ -1,7 +1,7 @@
-"""The metadata service of one network on one host: small HTTP on a socket in the network's namespace.
+"""The metadata service of one network on one host: HTTP on a socket in the network's namespace.
 
-A guest is known by its address, which it cannot forge (filters.py); it reads its own metadata and nothing else. It is
-requested from the conductor at each guest's request: user data is not on the host's disks.
+A guest is identified by its address, which it cannot forge (filters.py), and reads only its own metadata. Each request
+fetches it from the conductor: user data is not stored on the host's disks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MetadataServer:
                 async with asyncio.timeout(REQUEST_SECONDS):
                     await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it went away, or never sent a request
+            pass  # it disconnected, or never sent a request
         except Exception:
             logger.exception("metadata request failed")
         finally:

@@ -47,7 +47,8 @@ def mac_of(text: str) -> str:
 
 
 def numbers(ids: set[str], most: int) -> dict[str, int]:
-    """A number from 1 to `most` for each id; the same after a restart, unless two ids collide and one goes."""
+    """Return a number from 1 to `most` for each id. It stays the same after a restart, unless ids collide and one is
+    removed."""
     taken: dict[int, str] = {}
     for object_id in sorted(ids):
         number = _digits(object_id) % most + 1

@@ -11,7 +11,7 @@ FROM_OUTSIDE = 1  # mark of packets that came in by the gateway
 
 
 def translations(router: HostRouter) -> str:
-    """Floating addresses both ways; whatever else goes out takes the gateway's address."""
+    """Return the rules: floating addresses both ways; all other outgoing traffic gets the gateway's address."""
     if router.gateway is None:
         return _table([], [])
     out = router_leg_inside(router.gateway.port_id)

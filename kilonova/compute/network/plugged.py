@@ -37,7 +37,7 @@ class PluggedPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plug(before: PluggedPort | None, user: User, port: GuestPort) -> PluggedPort:
-    """The old copy of a server that is rebuilt or resized runs on with the port until the new one takes over."""
+    """Plug a copy into the port. The old copy of a rebuild or resize keeps the port until the new one takes over."""
     others = [one for one in before.copies if one != user] if before is not None else []
     return _record([*others, user], port)
 
@@ -53,7 +53,8 @@ class PluggedPorts:
         self._records: dict[str, PluggedPort] = {}  # by port
 
     def load(self) -> dict[str, PluggedPort]:
-        """A file that cannot be read is of no use: its tap stays closed until the port is plugged again."""
+        """Read the plugged ports. An unreadable file is ignored: its tap stays closed until the port is plugged
+        again."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self._folder.glob("*-*.json"):
             with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
@@ -82,7 +83,7 @@ class PluggedPorts:
         return NetworkDocument()
 
     def keep_document(self, document: NetworkDocument) -> None:
-        """Without the ports: those that have a tap here have their own files."""
+        """Store the document without its ports: those with a tap on this host have their own files."""
         lasting = msgspec.structs.replace(document, ports=[])
         if lasting == NetworkDocument():
             self._path(DOCUMENT).unlink(missing_ok=True)

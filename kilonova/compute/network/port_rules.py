@@ -1,4 +1,4 @@
-"""Writes the rules of a host's ports by nft, which takes those of all ports or none.
+"""Apply the rules of a host's ports by nft, which accepts all ports' rules or none.
 
 A port whose rules it refuses is closed, so that it does not hold up the ports of others.
 """
@@ -35,14 +35,14 @@ class PortRules:
         return {port_id: why for port_id, (_, why) in self._refused.items()}
 
     async def write(self, text: str) -> None:
-        """Raises `RulesRefused`."""
+        """Raise `RulesRefused`."""
         if text != self._written:
             await self._nft(text)
             self._written = text
 
     async def write_for(self, plugged: Sequence[Plugged], text_of: TextOf) -> list[Plugged]:
         """Return the ports; one whose rules nft refuses is not bound. Where nft refuses even the rules of no port, or
-        does not end, the former rules hold. Raises `RulesRefused`."""
+        does not end, the former rules hold. Raise `RulesRefused`."""
         try:
             await self.write(text_of(plugged))
         except RulesRefused as why:
@@ -56,8 +56,8 @@ class PortRules:
         return [one if one in taken else replace(one, is_bound=False) for one in plugged]
 
     async def close_unless_filtered(self) -> None:
-        """Rules of the last run stay: they filter the taps that they know and close all others. Without them, after
-        they were flushed, a tap would be open."""
+        """Close all taps unless the rules of the last run still exist: those filter the known taps and close all
+        others. After a flush every tap would be open."""
         tables = (await self._programs.run("nft", "list", "tables")).splitlines()
         if not {f"table {family} {TABLE}" for family in ("bridge", "inet")} <= set(tables):
             await self.write(ruleset([]))

@@ -32,8 +32,11 @@ class Programs:
         return [name for name in NEEDED if shutil.which(name, path=self._path) is None]
 
     async def need_bridge_filter(self) -> None:
-        """Have the kernel pass bridged packets to the inet family. Bridges accept the option also where br_netfilter
-        is not loaded, and then no packet is compared with a security group. Raises `Failed`."""
+        """Have the kernel pass bridged packets to the inet family. Raise `Failed`.
+
+        Bridges accept the option even if br_netfilter is not loaded, and then no packet is compared with a security
+        group.
+        """
         reason = f"{BRIDGE_FILTER} is missing"
         if not _filters_bridges() and shutil.which("modprobe", path=self._path) is not None:
             try:
@@ -46,7 +49,7 @@ class Programs:
             raise Failed("no_bridge_filter", text, final=True)
 
     async def run(self, *command: str, given: str = "") -> str:
-        """Run a program and return its output. Raises Failed with the program's last message."""
+        """Run a program and return its output. Raise Failed with the program's last message."""
         with _file(given) as file:
             process = await asyncio.create_subprocess_exec(
                 *self._within,

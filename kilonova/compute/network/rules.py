@@ -1,4 +1,4 @@
-"""One rule of a security group as one statement of nftables. Pure."""
+"""The nftables statement of a security group rule. Pure."""
 
 from __future__ import annotations
 

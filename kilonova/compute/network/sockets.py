@@ -65,7 +65,7 @@ def is_namespace(name: str) -> bool:
 
 
 def frames() -> socket.socket:
-    """Gets what guests ask of DHCP, as whole frames; sends frames."""
+    """Return a socket that receives the guests' DHCP requests as whole frames, and sends frames."""
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # of no protocol yet: nothing comes before the filter
     code = b"".join(struct.pack("HBBI", *one) for one in _TO_DHCP)
     buffer = ctypes.create_string_buffer(code)

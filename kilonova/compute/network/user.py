@@ -1,7 +1,7 @@
 """The network of a host where the agent is not root: each guest has QEMU's own network, and its ssh port is forwarded.
 
-Guests reach the world, but not each other, and can only be reached by that port on the host's loopback address.
-There is nothing to filter, so that security groups mean nothing here; neither do routers and floating IPs.
+Guests reach the outside, but not each other, and are reachable only by that port on the host's loopback address.
+Nothing is filtered, so security groups, routers and floating IPs have no effect here.
 """
 
 from __future__ import annotations

@@ -21,8 +21,10 @@ from kilonova.world import Bus, Clock
 
 @dataclass
 class Networking:
-    """Made before the driver; follows the conductor once the agent is there. In this order: `network.start()` before
-    the agent starts, `follow(agent)` after it, `stop()` at the end."""
+    """The networking of an agent, created before its driver.
+
+    Call `network.start()` before the agent starts, `follow(agent)` after it, and `stop()` at the end.
+    """
 
     bus: Bus
     clock: Clock
@@ -33,7 +35,7 @@ class Networking:
     follower: NetworkFollower | None = None
 
     def make(self, host: str, folder: Path) -> HostNetwork:
-        """`folder` is the host's own, and remembers what is plugged."""
+        """Make the network of a host. `folder` belongs to the host and remembers what is plugged."""
         if not is_bridged(self.options):
             self.network: HostNetwork = UserNetwork(folder)
             return self.network
@@ -61,7 +63,7 @@ class Networking:
         return await self.descriptions.describe(plugged)
 
     def _forget(self, server: str) -> None:
-        """It was plugged: the conductor may know more of its ports and contents than the order."""
+        """Forget the server after a plug: the conductor may know more of its ports and contents than the order."""
         if self.descriptions is not None:
             self.descriptions.forget(server)
         if self.follower is not None:

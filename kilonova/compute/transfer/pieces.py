@@ -68,11 +68,11 @@ def data_pieces(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def read_piece(descriptor: int, number: int, size: int) -> bytes:
-    """The piece; zeros where the file has become shorter."""
+    """Return the piece, with zeros if the file has become shorter."""
     wanted = length_of(number, size)
     return os.pread(descriptor, wanted, number * piece_bytes(size)).ljust(wanted, b"\0")
 
 
 def entries_in(log: bytes) -> dict[int, bytes]:
-    """Digests by number; half an entry at the end, of a killed writer, is ignored."""
+    """Return the digests by number. A partial entry at the end, of a killed writer, is ignored."""
     return dict(ENTRY.iter_unpack(log[: len(log) // ENTRY.size * ENTRY.size]))

@@ -1,7 +1,7 @@
-"""The destination's end: takes the disks of moves that this host expects, each with the token of its move.
+"""The destination's end: it receives the disks of moves that this host expects, each with the token of its move.
 
-Half a disk has another name than a whole one, and a log of its pieces beside it. An entry is written only once its
-piece is on the disk, so what is sent again after a crash of either end is little.
+An incomplete disk has another name than a whole one, and a log of its pieces beside it. An entry is written only once
+its piece is on the disk, so little is sent again after a crash of either end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 INCOMING = "incoming.json"  # in the directory of a copy whose disks are expected
 PART, LOG = ".part", ".pieces"  # behind the name of a disk that is not whole
 FLUSH_BYTES = 16 * 1024 * 1024  # that may have to be sent again
-LINGERING = 2.0  # seconds for what a sender has on its way when it is refused
+LINGERING = 2.0  # seconds for the data on its way when a sender is refused
 LONGEST_BODY = 4096  # of a request that is not a disk
 PRIVATE = 0o600
 STATUS = {
@@ -76,7 +76,7 @@ def hashed(token: str) -> str:
 
 
 def read_expected(directory: Path) -> Expected | None:
-    """None: the copy expects nothing."""
+    """Return the transfer that the copy expects; None if it expects none."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((directory / INCOMING).read_bytes(), type=Expected)
     return None
@@ -91,7 +91,7 @@ def write_expected(directory: Path, expected: Expected) -> None:
 
 
 class Incoming:
-    """One disk that is being received."""
+    """A disk that is being received."""
 
     def __init__(self, directory: Path, name: str, size: int) -> None:
         self.whole, self.size = directory / name, size
@@ -150,7 +150,7 @@ class Incoming:
 
 
 class _Writer:
-    """Writes pieces, and notes them once they are on the disk."""
+    """The writer of received pieces; it logs them once they are on the disk."""
 
     def __init__(self, incoming: Incoming) -> None:
         self._incoming, self._size = incoming, incoming.size
@@ -260,7 +260,7 @@ class DiskReceiver:
 
 
 async def _frames(request: Request, size: int) -> AsyncGenerator[tuple[int, bytes, bytes], None]:
-    """Each piece once at most, so an endless body ends."""
+    """Yield the frames. A repeated piece is an error, so an endless body ends."""
     seen: set[int] = set()
     async with contextlib.aclosing(request.stream()) as chunks:
         buffer = bytearray()
@@ -300,7 +300,7 @@ def _size(request: Request, expected: Expected, name: str) -> int:
 
 
 def _forget_base(directory: Path, expected: Expected) -> None:
-    """The disks are laid over another one, which is sent with them."""
+    """Discard the base: the disks are layers over another one, which is sent with them."""
     (directory / BASE).unlink(missing_ok=True)
     write_expected(directory, msgspec.structs.replace(expected, image=""))
 
@@ -347,6 +347,6 @@ async def _say(answer: Response, scope: Scope, receive: Receive, send: Send) -> 
 
 
 def _fault(status: int, code: str, message: str) -> Response:
-    """The connection ends with it: the rest of a disk that is refused need not come."""
+    """Return an error and close the connection, so that the rest of a refused disk is not sent."""
     body = msgspec.json.encode({"error": {"code": code, "message": message}})
     return Response(body, status, {"Connection": "close"}, "application/json")

@@ -31,7 +31,7 @@ from kilonova.threads import COPIES
 
 PATIENCE = 180.0  # seconds without a byte taken; an agent that is started again is back sooner
 PAUSE = 1.0
-TRIES = 3  # of a file whose digest differs in the end
+TRIES = 3  # of a file whose digest differs at the end
 LONGEST_STATE = 2 * MOST_PIECES * ENTRY.size
 FULL = 507
 CUT = (OSError, http.client.HTTPException)
@@ -49,7 +49,7 @@ class DiskSender:
 
     async def send(self, route: DiskRoute, server: str, copy: int, files: Sequence[SentFile]) -> int:
         """Send the files one after the other; return the bytes of disks that were sent when the last one is whole at
-        the destination. Raises `Failed`."""
+        the destination. Raise `Failed`."""
         stop, sent = threading.Event(), 0
         for file in files:
             job = _Job(route, f"/disks/{server}/{copy}/{file.name}", file, self._ca_file, self._patience, stop)
@@ -93,7 +93,7 @@ class _Job:
         return f"disk {self._path.partition('?')[0].removeprefix('/disks/')}"
 
     def _try(self) -> bool:
-        """False: all was sent, and it is another file there."""
+        """Send the missing pieces. Return False if the receiver has a different file after all were sent."""
         connection = connect(self._url.scheme, self._url.netloc, self._ca_file)
         try:
             state = json.loads(self._ask(connection, "GET"))
@@ -150,7 +150,7 @@ class _Job:
         return self._judge(*answer_of(connection, LONGEST_STATE))
 
     def _judge(self, status: int, answer: bytes) -> bytes:
-        """The answer to a request that was fulfilled. Raises `Failed` where another try is useless."""
+        """Return the response to a successful request. Raise `Failed` if a retry is useless."""
         if status in (200, 204):
             return answer
         code, message = error_in(status, answer)

@@ -1,1 +1,1 @@
-"""Checks of requests that several operations share, made before they are accepted."""
+"""Checks that several operations make before a request is accepted."""

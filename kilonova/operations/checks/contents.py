@@ -29,7 +29,8 @@ def check_user_data(text: str) -> None:
 
 
 def seal_user_data(engine: Engine, text: str | None) -> str | None:
-    """User data often contains passwords. The server keeps it, but no record shows it without the key."""
+    """Encrypt user data, which often contains passwords. The server keeps it, but no record shows it without the
+    key."""
     return None if text is None else engine.seal.close_text(text)
 
 

@@ -1,6 +1,8 @@
-"""The quota check before a request is accepted: a resize, or the revert of a resize, may need more than its owner has
-left. The operation counts it in its first steps, where the answer is final; here the request is refused with 403. Of a
-server whose host died after a resize only the old copy is left: its revert is not refused."""
+"""The quota check before a resize, or the revert of a resize, is accepted: it may need more than its owner has left.
+
+The operation counts in its first steps, where the result is final; here the request is refused with 403. If a server's
+host died after a resize, only the old copy is left: its revert is not refused.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ async def check_growth(engine: Engine, mapping: Row, flavor: Flavor) -> None:
 
 
 async def flavor_before(engine: Engine, ask: Ask, mapping: Row) -> Flavor | None:
-    """Return the flavor that a revert goes back to. None: there is no resize to revert, or reverting it is the only way
-    to keep the server."""
+    """Return the flavor that a revert goes back to; None if there is no resize to revert, or if only a revert keeps the
+    server."""
 
     async def body(tx: Tx) -> tuple[Row | None, HostState | None]:
         move = await rows.fetch(tx, cell.migrations, server_id=ask.server_id, open=1, status="finished")

@@ -35,7 +35,7 @@ def check_same_hardware(flavor: Flavor, image: Image) -> None:
 
 @contextlib.contextmanager
 def faults_of_the_caller() -> Iterator[None]:
-    """Answer 400: the caller can correct what is wrong."""
+    """Convert refusals to 400: the caller can correct the request."""
     try:
         yield
     except Refused as why:

@@ -1,6 +1,6 @@
 """Create: a request becomes a server, in two journals.
 
-request    everything that can be known to be wrong is refused, and nothing is stored
+request    every error that can be known is refused, and nothing is stored
 accept     one control transaction: quota, build request, mapping, request spec, named volumes held, and
            `place` for one server or `place_many` for several; the API answers 202
 place      journaled in control: select_destinations -> claim -> insert_server (in its cell, hidden)

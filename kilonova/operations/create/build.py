@@ -37,7 +37,7 @@ NETWORKING = "networking"
 NOT_BUILT = "Failed to build the server, not rescheduling."
 NO_VOLUMES = "Failed to attach the volume(s), not rescheduling."
 NO_PORTS = "Failed to allocate the network(s), not rescheduling."
-# What an owner can do something about, without a word about the inside.
+# The causes that an owner can act on, without internal details.
 OWNERS_REASONS = {
     "no_more_addresses": " No addresses are left on the network.",
     "over_quota": " The quota has no room for its ports.",
@@ -100,7 +100,7 @@ def _count_failures(host: str, *, failed: bool) -> Change:
 
 
 def failure_of(problem: Problem) -> str:
-    """The class of a failed build, never one of those that qualify for a rebuild: a host was found."""
+    """Return the class of a failed build. None of these qualifies for a rebuild: a host was found."""
     if problem.code == "cancelled":
         return "build_cancelled"
     exhausted = problem.elsewhere or problem.code in ("no_valid_host", "claim_refused", "not_known")

@@ -1,5 +1,5 @@
 """The requested destination of a new server: a zone, a forced host (`zone:host:node`), or a host that the scheduler
-checks. The zone of its volumes counts too where servers may not use volumes of another zone."""
+checks. The zone of its volumes counts too, if servers may not use volumes of another zone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REQUESTED_HOST = "compute:servers:create:requested_destination"
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    zone: str | None = None  # what it is pinned to
+    zone: str | None = None  # the zone that it is pinned to
     host: str | None = None
     forced: bool = False  # no filter is asked about the host
 
@@ -82,5 +82,5 @@ async def _is_zone(requester: Requester, zone: str) -> bool:
     hosts = await read_hosts(requester.db, requester.settings.default.service_down_time)
     if any(zones.zone_of(host.name) == zone for host in hosts if not host.disabled):
         return True
-    # Nobody knows whether a host is enabled whose cell is away.
+    # If a host's cell is unreachable, it is unknown whether the host is enabled.
     return any(zones.zone_of(host) == zone for host in await read_away(requester.db))

@@ -1,6 +1,6 @@
-"""The block devices of a create request: both forms as one list, and whether such a list can be.
+"""The block devices of a create request: both request forms become one list, which is checked.
 
-The list that comes out names every disk of the server, the root disk too; what flavors add is only counted.
+The resulting list names every disk of the server, the root disk too; the flavor's disks are only counted.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def disk_tags(devices: list[Device], flavor: Flavor) -> dict[str, str]:
 
 
 def _gigabytes(ephemeral: Device, flavor: Flavor) -> int:
-    """Return the size of a disk; without one it has all that the flavor gives."""
+    """Return the size of a disk; without one it has the flavor's whole size."""
     return int(ephemeral.get("volume_size") or flavor.ephemeral_gb)
 
 
@@ -131,7 +131,7 @@ def newer(old: SentDevice) -> Device:
 
 
 def completed(sent: SentDevice, image: str) -> Device:
-    """Return the device in the newer form with all that a request may leave out; raise `Refused`."""
+    """Return the device in the newer form, with the optional keys filled in. Raise `Refused`."""
     source, named = sent.get("source_type"), sent.get("uuid")
     if source is None:
         raise wrong("a device needs a source_type: volume, snapshot, image or blank.")

@@ -1,7 +1,7 @@
-"""Sources of a new server's disks: the image of its root disk, and the volumes it asks for.
+"""The sources of a new server's disks: the image of its root disk, and the requested volumes.
 
-Everything named must be the caller's and fit, now: a volume that is made too small, or of nothing, would only be found
-out by a server in ERROR.
+All of them must belong to the caller and fit, before the request is accepted: otherwise a volume that is too small, or
+has no source, would show only as a server in ERROR.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ATTACH = "os_compute_api:servers:create:attach_volume"
 class RequestedDisks(msgspec.Struct, frozen=True, kw_only=True):
     volumes: list[WantedVolume]
     zones: list[str]  # of the volumes
-    image: Image | None  # what the root disk holds, as far as that is known
+    image: Image | None  # the image on the root disk, as far as that is known
     volume_backed: bool
 
 
@@ -88,7 +88,7 @@ async def _free_volume(requester: Requester, volume_id: str, *, root: bool, mult
 
 
 async def _image_of_snapshot(requester: Requester, device: Device) -> Image | None:
-    """A snapshot knows nothing of that; the volume that it was taken of does."""
+    """Return the image of a snapshot: that of the volume that it was taken of."""
     snapshot = await requester.services.volumes.snapshots.find(requester.caller, device["uuid"])
     if snapshot.status != AVAILABLE:
         raise wrong(f"snapshot {snapshot.id} is {snapshot.status}, not {AVAILABLE}.")
@@ -128,7 +128,7 @@ def _image_in(state: VolumeState) -> Image | None:
 
 
 def _number(text: str | None) -> int:
-    """0 where an owner has written something else over it (os-set_image_metadata)."""
+    """Return the number; 0 if an owner has overwritten it (os-set_image_metadata)."""
     return int(text) if text is not None and text.isdecimal() else 0
 
 

@@ -1,5 +1,6 @@
 """The block devices that an image names for the servers made from it: snapshots of volumes, as createImage records them
-of a server that boots from a volume. Properties of an image are its owner's words, so nothing of them is believed."""
+for a server that boots from a volume. They are image properties, which an owner can edit, so all of them are
+checked."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ select -> claim -> insert the server in its cell, hidden
      the mapping
   -> one cell transaction: unhide, give permission to run, and `build` begins under the same operation id, if the turn
      is unchanged.
-No host fits, or for too long nobody knows whether one does (law 18), or the quota is exceeded meanwhile: all is undone,
-the volumes that it named are released, and the server is buried in cell0 with the reason.
+If no host fits, or it is not known for too long (law 18), or the quota is exceeded meanwhile, everything is undone, the
+named volumes are released, and the server is buried in cell0 with the reason.
 At any time exactly one journal owns the server; the API shows both as one operation.
 """
 
@@ -46,7 +46,7 @@ from kilonova.world import Store, Tx
 CreateContext = Context[CreateFacts, ServerSpec]
 SCHEDULING = "scheduling"
 NO_VALID_HOST = "no_valid_host"
-# What the owner may read; the whole reason is for the administrator.
+# The reasons that the owner may read; only administrators see the complete one.
 SAFE_MESSAGES = {
     "quota_exceeded": "Quota exceeded.",
     "cancelled": CANCELLED,
@@ -145,7 +145,8 @@ def _take_build_request(ctx: CreateContext, to_cell: str) -> Change:
 
 
 async def hand_over(ctx: CreateContext) -> None:
-    """`build` owns the server from this commit on; a delete that came between has raised the turn and wins."""
+    """Hand the server over to `build`, which owns it from this commit on. A delete in between has raised the turn and
+    wins."""
     before = await history.left_in_cell0(ctx) if ctx.facts.from_cell0 else None
     journal = ctx.world.db.cell(ctx.facts.cell)
     begun: Next | None = None
@@ -169,7 +170,7 @@ async def hand_over(ctx: CreateContext) -> None:
     handed_over = await write_in_cell(ctx, journal, body)
     if begun is not None and ctx.pass_on is not None:
         await ctx.pass_on(journal, begun)
-    elif ctx.wake is not None:  # somebody did it before, and may have died after that
+    elif ctx.wake is not None:  # another worker did it before, and may have died after that
         await ctx.wake(journal.name, ctx.operation_id)
     if before is not None and handed_over:
         await history.clear_cell0(ctx)
@@ -178,7 +179,10 @@ async def hand_over(ctx: CreateContext) -> None:
 
 async def _begin_build(ctx: CreateContext, tx: Tx, journal: Store, server: Server) -> Next:
     """Begin `build` under the same id, with the next ordinals: fences compare them. It takes over this operation's
-    claim. No host has run the server yet, so permission to run is given here, without a step (law 3)."""
+    claim.
+
+    No host has run the server yet, so permission to run is given here, without a step (law 3).
+    """
     facts = CreateFacts(
         destination=ctx.facts.destination,
         claimed=ctx.facts.claimed,
@@ -235,7 +239,10 @@ async def bury(ctx: CreateContext) -> None:
 
 async def map_to_cell0(ctx: CreateContext) -> None:
     """Map the server to cell0. If the owner deleted it meanwhile, the delete has fenced the row in cell0 and removes
-    it. The whole request is kept with its request spec, the secrets still sealed, for another try."""
+    it.
+
+    The whole request is kept with its request spec, the secrets still encrypted, for another attempt.
+    """
     ctx.in_transaction(_take_build_request(ctx, CELL0))
     columns = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
 

@@ -1,8 +1,8 @@
 """Place many: the servers of one request find their hosts together, all of them or none.
 
-select all -> claim all in one transaction -> one `place` per server goes on from there, each on its own
-There is no room for all of them, or the request is cancelled: everything is released, and each `place` buries its
-server with the reason. A server that is deleted meanwhile is left out; the others do not care.
+select all -> claim all in one transaction -> one `place` per server goes on from there, independently
+If there is no capacity for all, or the request is cancelled, everything is released, and each `place` buries its server
+with the reason. A server that is deleted meanwhile is left out; the others go on.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def select_hosts(ctx: ManyContext) -> None:
 
 def _no_room(last: Decision, count: int, fitting: int) -> NoValidHost:
     decision = msgspec.to_builtins(last)
-    if fitting:  # what would help the next server does not help all of them
+    if fitting:  # help for the next server alone does not help all of them
         fewer = f"at most {fitting} servers in one request"
         decision |= {"changes": [fewer], "largest": fewer, "shortage": f"no room for {count} servers at once"}
     why = f"No valid host was found for {count} servers at once: {fitting} would fit."

@@ -33,7 +33,7 @@ class PlannedServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server and its planned host; without a host, it would be buried in cell0."""
 
     name: str
-    resources: dict[str, int]  # all that would be claimed, wherever
+    resources: dict[str, int]  # the whole claim, on any host
     host: str | None = None
     cell: str | None = None
     alternates: list[str] = []
@@ -48,7 +48,7 @@ class CreateRehearsal(msgspec.Struct, frozen=True, kw_only=True):
     ports: list[WantedPort]  # of each server: made on a network, or given to it
     volumes: list[WantedVolume]  # of each server: made for it, or reserved
     steps: list[PlannedStep]
-    decision: JsonObject | None = None  # of several servers, the last one's
+    decision: JsonObject | None = None  # of the last one, if several servers were requested
     problem: Problem | None = None
 
 

@@ -1,4 +1,4 @@
-"""Check a request for new servers. Everything that can be known to be wrong is said before anything is stored."""
+"""Check a request for new servers. Every error that can be known is reported before anything is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers in cell0: each with the reason, who can try it again, and where it would go now or what is in the way."""
+"""The servers in cell0: each with the reason, who can retry it, and its host now, or why there is none."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool  # by our own REST
     rebuildable: bool  # by its owner, through the Compute API
     host: str | None = None  # where it would go now
-    why_not: str | None = None  # it would not: what is in the way
-    changes: list[str] = []  # the smallest changes that would let it fit, each enough by itself
+    why_not: str | None = None  # the reason if it would not
+    changes: list[str] = []  # the smallest changes that would let it fit; each alone is enough
 
 
 async def list_unplaced(engine: Engine, cause: Cause, *, limit: int, marker: str = "") -> list[Unplaced]:

@@ -27,7 +27,7 @@ class RetryRehearsal(CreateRehearsal, frozen=True, kw_only=True):
 
     server: str
     failure: str  # the class with which it was buried
-    outlook: JsonObject  # what happens to the disks, and what is claimed
+    outlook: JsonObject  # the fate of the disks, and the claim
 
 
 async def rehearse_retry(engine: Engine, ask: Ask) -> RetryRehearsal:

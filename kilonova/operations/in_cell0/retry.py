@@ -1,4 +1,4 @@
-"""The way in for a server in cell0: what was asked for is looked up, and its quota is checked again."""
+"""The retry of a server in cell0: its original request is read, and its quota is checked again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ ANY_FAILURE: JsonObject = {
 
 
 async def rebuild_unplaced(engine: Engine, ask: Ask) -> Accepted:
-    """`ask` has what is wanted otherwise than before. A password that is not named is the one of then."""
+    """Rebuild a server from cell0. `ask` has the changes to the original request; without a password the original one
+    stays."""
     return await submit(engine, await whole_request(engine, ask))
 
 

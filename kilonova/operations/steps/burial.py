@@ -1,7 +1,7 @@
 """The way of a server whose build failed from its cell to cell0: the reverse of law 6, journaled in the cell.
 
-The cell owns the server until its row there is gone: a delete that comes meanwhile is accepted there, takes over, and
-takes back what was put into cell0. Readers follow the mapping. Both rows are hidden: nothing else is done to either.
+The cell owns the server until its row there is removed: a delete in between is accepted there, takes over, and removes
+the row in cell0. Readers follow the mapping. Both rows are hidden: no other operation touches them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def put_in_cell0(ctx: CreateContext, failure: str, message: str, problem: 
 
 
 async def map_to_cell0(ctx: CreateContext) -> None:
-    """Map the server to cell0, and keep all that was asked for, for another try; then its row here goes."""
+    """Map the server to cell0, and keep the whole request for a retry; then its row here is removed."""
     ids = {"server_id": ctx.server_id}
     spec = {"spec": to_json(ctx.params), "sealed": ctx.sealed or None}
 

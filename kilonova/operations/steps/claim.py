@@ -30,7 +30,8 @@ async def claim_move(ctx: Context[MoveFacts, Params]) -> None:
 
 
 async def claim_resize(ctx: Context[ResizeFacts, Params]) -> None:
-    """The same with the new flavor; the old one's amounts become the migration's, on the same host too."""
+    """Claim a destination with the new flavor. The old flavor's amounts become the migration's, on the same host
+    too."""
     await claim_destination(ctx, claims.claim_move, flavor=flavor_from(ctx.facts.new_flavor))
 
 
@@ -89,18 +90,18 @@ def by_name(choice: HostChoice) -> dict[str, dict[str, int]]:
 
 
 async def release_all(ctx: Context[CreateFacts | DeleteFacts, Params]) -> None:
-    """Everything the server and its migrations hold."""
+    """Release all allocations of the server and its migrations."""
     consumers = [ctx.server_id or "", *ctx.facts.consumers_held()]
     ctx.facts.released = (await claims.release(ctx.world.db.placement, ctx.fence, consumers)).rows
 
 
 async def return_move(ctx: Context[MoveFacts, Params]) -> None:
-    """The source's share is the server's again, the destination is free; never refused for capacity."""
+    """Give the source's share back to the server and free the destination; never refused for capacity."""
     migration = ctx.facts.migration
     if migration:
         await claims.return_move(ctx.world.db.placement, ctx.fence, migration)
 
 
 async def drop_move(ctx: Context[MoveFacts, Params]) -> None:
-    """Confirmed: what the migration held on the source is free."""
+    """Release the migration's allocations on the source after a confirm."""
     await claims.drop_move(ctx.world.db.placement, ctx.fence, ctx.facts.migration)

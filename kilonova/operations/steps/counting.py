@@ -1,5 +1,5 @@
-"""Counting of a server, with its flavor, against its owner's quota. Control keeps the count, so every write is
-fenced (law 1)."""
+"""The count of a server, with its flavor, against its owner's quota. It is in control, so every write is fenced (law
+1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def uncount(ctx: AnyContext) -> None:
 
 
 async def count_back(ctx: AnyContext) -> None:
-    """An undo is never refused: it was the owner's a moment ago."""
+    """Count the server again. An undo is never refused: the owner had the quota a moment ago."""
 
     async def body(tx: Tx) -> None:
         await pass_fence_in_control(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
@@ -81,13 +81,16 @@ async def raise_to_new(ctx: ResizeContext) -> None:
 
 
 async def raise_to_old(ctx: RevertContext) -> None:
-    """A server whose new host is dead has no other way: confirm and evacuate are refused, so the quota is not asked."""
+    """Count the growth to the old flavor. If the new host is dead, the quota is not checked: confirm and evacuate are
+    refused, so the revert is the only way."""
     await _raise_to(ctx, ctx.facts.old_flavor, is_refused=not ctx.facts.destination_down)
 
 
 async def _raise_to(ctx: ResizeContext, flavor: str, *, is_refused: bool = True) -> None:
-    """Count what is more with this flavor, where the quota has room for it; what becomes less is counted until the
-    flavor is recorded. `is_refused`: where it has none."""
+    """Count the growth to this flavor; what shrinks stays counted until the flavor is recorded.
+
+    `is_refused`: fail if the growth exceeds the quota.
+    """
     server, owner = ctx.server_id or "", (ctx.row.project_id, ctx.row.user_id)
     wanted, defaults = size_of(flavor_from(flavor)), default_limits(ctx.settings.quota)
     held = await held_in_placement(ctx.world.db.placement, ctx.settings.quota, *owner)
@@ -114,7 +117,7 @@ async def count_new(ctx: ResizeContext) -> None:
 
 
 async def _count(ctx: ResizeContext, flavor: str) -> None:
-    """An undo is never refused: the server counted with this flavor before."""
+    """Count the server with this flavor. An undo is never refused: it counted with it before."""
 
     async def body(tx: Tx) -> None:
         await pass_fence_in_control(tx, ctx.server_id or "", ctx.turn, ctx.ordinal)
@@ -132,7 +135,7 @@ async def record_old(ctx: ResizeContext) -> None:
 
 
 async def _record(ctx: ResizeContext, document: str) -> None:
-    """The server counts with this flavor, and its request names it: who places it again asks for that."""
+    """Record the flavor in the count and in the server's request spec, which later placements use."""
     server, flavor = ctx.server_id or "", flavor_from(document)
 
     async def body(tx: Tx) -> None:

@@ -1,4 +1,4 @@
-"""Writes of a control step into a cell, which the step's journal is not in (law 1)."""
+"""Writes of a control step into a cell that does not have the step's journal (law 1)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ def fence_of(ctx: AnyContext) -> tuple[str, int, int]:
 
 
 async def write_in_cell(ctx: AnyContext, store: Store, body: Callable[[Tx, FenceKey], Awaitable[T]]) -> T:
-    """Run the body, which passes the fence first. A server whose fence may have been purged is looked up in control
-    before it is tried again. Raises `Superseded` if it has no mapping: it was deleted long ago."""
+    """Run the body, which passes the fence first. Raise `Superseded` if the server has no mapping: it was deleted long
+    ago.
+
+    A server whose fence may have been purged is looked up in control before a retry.
+    """
     fence = ctx.fence
     while True:
         key = (fence.server, fence.turn, fence.ordinal, fence.mapped_at)

@@ -1,8 +1,8 @@
-"""The host that an evacuation leaves, and what proves that it is dead.
+"""The host that an evacuation leaves, and the proof that it is dead.
 
-An evacuation undoes what it takes over from. That may bring the server back to the host that a move had left. If that
-host lives, nothing is left to do. If it is dead as well, the server is evacuated from there, but not by silence alone
-that began after the request (law 3).
+An evacuation undoes the operation that it takes over from. That may bring the server back to the host that a move had
+left. If that host lives, nothing is left to do. If it is dead as well, the server is evacuated from there, but silence
+that began after the request is not enough proof (law 3).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def note_former(ctx: Context[EvacuateFacts, MoveParams]) -> None:
 def require_dead(state: HostState, server: str, down: Sequence[str], accepts_unfenced: bool | None) -> None:
     """Raise `Failed` unless the server may be evacuated from this host, which it was brought back to."""
     text = f"server {server}: it is back on {state.name}, where it was before; {state.sentence}"
-    # A request that was made while this host was down, too, is a word about both hosts that the server has.
+    # A request that was made while this host was down, too, is a statement about both hosts of the server.
     is_proven = state.proven_by != SILENCE or state.name in down
     if state.status != "down" or not is_proven:
         raise Failed("former_host_down", f"{text}; evacuate it from there", final=True)
@@ -66,7 +66,7 @@ def require_dead(state: HostState, server: str, down: Sequence[str], accepts_unf
 
 
 def _leave_from(ctx: Context[EvacuateFacts, MoveParams], host: str) -> None:
-    """The record of the move was made when the evacuation was accepted, with what the server had then."""
+    """Update the record of the move, which was made when the evacuation was accepted, to this host."""
     server, migration = ctx.row, ctx.facts.migration
     values = {
         "source_host": host,

@@ -15,8 +15,10 @@ HINT = "group"
 
 
 async def group_of(ctx: Context[OperationFacts, Params], dead_host: str = "") -> GroupRule | None:
-    """The one that the hint named, as it is now: it may have been deleted since the server joined it. A dry run asks
-    for servers that have not joined and never will, so it is not looked for among the members."""
+    """Return the group of the request's hint, as it is now; None if it was deleted since the server joined it.
+
+    A dry run asks for servers that have not joined, so they are not looked up among the members.
+    """
     named = as_list(requested_details(ctx).scheduler_hints.get(HINT))
     return await rule_of(ctx.world.db.control, str(named[0]), dead_host) if named else None
 

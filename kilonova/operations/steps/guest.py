@@ -17,7 +17,7 @@ def take_claim(host: HostContext, *, beside: int | None = None) -> HostClaim | N
 
 
 async def build_guest(host: HostContext) -> StepResult:
-    """Its share of the hardware, a disk from the image, a definition, power."""
+    """Take the claim, then create the disk from the image, define the guest and start it."""
     claim = take_claim(host)
     disk = await host.driver.ensure_disk(host.spec, image=host.image)
     await host.driver.ensure_defined(host.spec, host.guest_secrets)
@@ -37,7 +37,7 @@ async def rebuild_guest(host: HostContext) -> StepResult:
 
 
 async def _check_storage(host: HostContext) -> None:
-    """A request may say whether the disk is on shared storage. Where it is wrong, nothing is made."""
+    """Fail if the request says something else about shared storage than the host finds. Nothing is made then."""
     shared = host.facts.shared
     if shared is None or shared == await host.driver.sees_disk(host.server, host.facts.source_copy):
         return
@@ -64,7 +64,7 @@ async def stop_and_send(host: HostContext) -> StepResult:
 
 
 async def start_guest(host: HostContext) -> StepResult:
-    """Power as it was before the operation."""
+    """Restore the power state from before the operation."""
     on = host.facts.was == ACTIVE
     if on:
         await host.driver.ensure_power(host.server, host.copy, on=True)
@@ -72,32 +72,32 @@ async def start_guest(host: HostContext) -> StepResult:
 
 
 async def finish_guest(host: HostContext) -> StepResult:
-    """The copy with the received disk is defined as it shall be now, and started if it ran before."""
+    """Define the copy with the received disk, and start it if it ran before."""
     await host.driver.ensure_defined(host.spec)
     return await start_guest(host)
 
 
 async def finish_moved_guest(host: HostContext) -> StepResult:
-    """The received disks get the sizes that the guest shall have, and swap is made again; then as `finish_guest`."""
+    """Resize the received disks to the guest's sizes and make swap again; then do as `finish_guest`."""
     await host.driver.ensure_disk_size(host.spec)
     return await finish_guest(host)
 
 
 async def stop_guest(host: HostContext) -> StepResult:
-    """Off, and nothing lost: the other copy may run only after this."""
+    """Stop the guest and keep its disks: the other copy may run only after this."""
     await host.driver.ensure_power(host.server, host.copy, on=False)
     return StepResult(stopped=True)
 
 
 async def remove_guest(host: HostContext) -> StepResult:
-    """This copy only; then what it held of the hardware is free."""
+    """Remove this copy and drop its claim on the host's hardware."""
     await host.driver.ensure_absent(host.server, host.copy)
     host.claims.drop(host.server, host.copy)
     return StepResult(removed=True)
 
 
 def copy_gone(ctx: AnyContext, result: StepResult) -> None:
-    """The copy is gone, or a debt says that it must go."""
+    """Record that the copy was removed, or that a debt says that it must be."""
     if result.settled:
         ctx.set_copy(ctx.target.copy, ctx.target.host, "leaving")
     else:

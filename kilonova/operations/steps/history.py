@@ -27,7 +27,8 @@ class ActionHistory:
 
 
 async def record_burial(ctx: Context[CreateFacts, ServerSpec], tx: Tx, fault: FaultText) -> None:
-    """The action and the fault that Nova's conductor would write there; a rebuild has its action there already."""
+    """Record the action and the fault that Nova's conductor would write there. A rebuild already has its action
+    there."""
     now, event = ctx.world.clock.now(), REBUILT if ctx.facts.from_cell0 else CREATED
     if await rows.fetch(tx, cell.action_events, operation_id=ctx.operation_id, event=event) is not None:
         return
@@ -71,7 +72,7 @@ async def read(tx: Tx, ctx: AnyContext) -> ActionHistory:
 
 
 async def carry(ctx: AnyContext, tx: Tx, before: ActionHistory) -> None:
-    """Into the cell where the server is going to be built. Its faults are not those of a server that has a host."""
+    """Copy the history into the cell that builds the server, without the faults: the server now has a host."""
     await copy(tx, before)
     await _put_event(ctx, tx, REBUILT, ctx.world.clock.now(), "Success", None)
 

@@ -17,7 +17,7 @@ ImageContext = Context[SnapshotFacts, ImageParams]
 
 
 async def create_image(ctx: ImageContext) -> None:
-    """The API has made it already, unless it died after it accepted the request."""
+    """Create the image's record. The API has created it already, unless it died after accepting the request."""
     await service_of(ctx).create(ctx.params.image)
 
 
@@ -32,7 +32,8 @@ async def discard_images(ctx: Context[DeleteFacts, Params]) -> None:
 
 
 async def drop_snapshots_of(ctx: AnyContext, image: str, snapshots: Sequence[str]) -> None:
-    """The image first: one that is active by now needs them, and one that is discarded never becomes active."""
+    """Discard the image, then its snapshots: an image that is active by now needs them, a discarded one never becomes
+    active."""
     if await service_of(ctx).discard(image):
         for snapshot in snapshots:
             await volumes_of(ctx).drop_snapshot(fence_of(ctx), snapshot_id=snapshot)

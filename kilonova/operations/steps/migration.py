@@ -19,7 +19,7 @@ from kilonova.world import Tx
 async def put_migration(
     tx: Tx, kind: str, server: Server, operation_id: str, facts: MoveFacts, cause: Cause, now: float, **columns: Any
 ) -> None:
-    """A new record, from `facts.source` on; `columns` say how far it is."""
+    """Insert a migration record from `facts.source` on; `columns` are its state."""
     await rows.put(
         tx,
         cell.migrations,

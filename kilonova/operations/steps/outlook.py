@@ -1,11 +1,12 @@
-"""The outlook: the outcome of an operation as a dry run tells it, in one form for all operations on a server.
+"""The outlook: the result of an operation's dry run, in one form for all operations on a server.
 
-`host` and `ends` (the state) are the server's afterwards; `disks` have a fate each; `claims` is what is claimed, by
-provider; `left` is what stays on former hosts, `removed` what goes from hosts: each with `host`, `copies`, `claims`.
+`host` and `ends` (the state) are the server's afterwards; `disks` have a fate each; `claims` is the new claim, by
+provider; `left` stays on former hosts and `removed` is removed from hosts: each with `host`, `copies`, `claims`.
 
-The fate of a disk: `kept` (its content stays), `reverted` (it is again the disk of before the move; what was written
-since is lost), `re-created` (made from an image, or blank; what was written to it is lost), `created` (there was none
-before), `lost` (there is none afterwards)."""
+The fate of a disk: `kept` (its content stays), `reverted` (the disk from before the move; later writes are lost),
+`re-created` (made from an image, or blank; its content is lost), `created` (there was none before), `lost` (there is
+none afterwards).
+"""
 
 from __future__ import annotations
 
@@ -57,8 +58,10 @@ def share_of(server: Server) -> Shares:
 def outlook_of_move(
     subject: Subject[Params], facts: MoveFacts, ends: str, disks: Sequence[DiskFate], flavor: str
 ) -> JsonObject:
-    """To the best candidate, with this flavor; the copy and the claim of the source stay. Without a candidate nothing
-    is said of the disks."""
+    """Return the outlook of a move to the best candidate, with this flavor; the source keeps its copy and claim.
+
+    Without a candidate it has no disks.
+    """
     server = subject.server
     assert server is not None
     best = facts.candidates[0] if facts.candidates else None
@@ -78,8 +81,8 @@ def source_of_move(facts: ResizeFacts) -> list[JsonObject]:
 
 
 def deleted_copies(server: Server, copies: Sequence[tuple[str, int]], moves: Sequence[OpenMove]) -> list[JsonObject]:
-    """Every copy; with the copy that counts what the server holds, with the source of each open migration what that
-    holds."""
+    """Return every copy: the current one with the server's claim, the source of each open migration with the
+    migration's."""
     held: dict[tuple[str, int | None], Shares] = {}
     if server.host:
         held[server.host, server.copy] = share_of(server)
@@ -102,12 +105,12 @@ def boots_from_volume(server: Server) -> bool:
 
 
 def own_root(server: Server, fate: str, image: str = "") -> list[DiskFate]:
-    """None of a server that boots from a volume."""
+    """Return the root disk; none if the server boots from a volume."""
     return [] if boots_from_volume(server) else [root_disk(fate, image)]
 
 
 def unchanged_volumes(server: Server) -> list[DiskFate]:
-    """All volumes of the server, as disks that are kept."""
+    """Return all volumes of the server, as disks that are kept."""
     return [{"disk": one.device, "fate": "kept", "volume": one.volume_id} for one in server.volumes]
 
 
@@ -120,7 +123,7 @@ def local_disks(flavor: Flavor, fate: str, swap: str = "re-created") -> list[Dis
 
 
 def all_disks(server: Server, fate: str, swap: str, image: str = "") -> list[DiskFate]:
-    """Its own disks have one fate, swap perhaps another; its volumes are kept."""
+    """Return all disks: one fate for the server's own disks, perhaps another for swap; volumes are kept."""
     return [*own_root(server, fate, image), *local_disks(server.flavor, fate, swap), *unchanged_volumes(server)]
 
 
@@ -131,7 +134,7 @@ def evacuated_disks(server: Server, *, is_shared: bool) -> list[DiskFate]:
 
 
 def resized_disks(server: Server, new: Flavor) -> list[DiskFate]:
-    """Each disk with its sizes before and after."""
+    """Return each disk with its sizes before and after."""
     old = server.flavor
     root: list[DiskFate] = [{**disk, "gb": [old.disk_gb, new.disk_gb]} for disk in own_root(server, "kept")]
     return [*root, *_resized_local_disks(old, new), *unchanged_volumes(server)]
@@ -157,7 +160,8 @@ def reverted_disks(server: Server, old_flavor: str) -> list[DiskFate]:
 
 
 def deleted_disks(server: Server) -> list[DiskFate]:
-    """Nothing of a server that never had a host, but its volumes; those that go with it are lost."""
+    """Return the disks of a deleted server. Without a host it has only volumes; those that are deleted with it are
+    lost."""
     own = [*own_root(server, "lost"), *local_disks(server.flavor, "lost", "lost")] if server.host else []
     goes = {one.volume_id for one in server.volumes if one.delete_on_termination}
     volumes: list[DiskFate] = [

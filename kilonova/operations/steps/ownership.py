@@ -13,7 +13,7 @@ from kilonova.world import Tx
 
 
 def give_runner(ctx: AnyContext, host: str, copy: int, proof: str) -> None:
-    """Committed before the step that powers on is handed out."""
+    """Give permission to run. It is committed before the step that powers the guest on is handed out."""
     ctx.set_server(runner_host=host, runner_copy=copy, runner_proof=to_json({"why": proof, "by": ctx.operation_id}))
 
 
@@ -22,8 +22,11 @@ def no_runner(ctx: AnyContext, proof: str) -> None:
 
 
 async def require_away(ctx: AnyContext, host: str) -> None:
-    """Fail if a host that was dead when the operation was accepted answers again: its guest may run, and nobody has
-    stopped it. One that is declared down may answer. It learns of the new permission when it registers again."""
+    """Fail if a host that was dead when the operation was accepted answers again: its guest may run, and nothing has
+    stopped it.
+
+    A host that is declared down may answer: it gets the new permission when it registers again.
+    """
 
     async def body(tx: Tx) -> HostState | None:
         return await judge_host(tx, host, ctx.settings.default.service_down_time)
@@ -39,7 +42,7 @@ async def require_away(ctx: AnyContext, host: str) -> None:
 
 
 async def give_to_destination(ctx: Context[MoveFacts, Params]) -> None:
-    """The source's copy was reported stopped by the step before."""
+    """Give the destination permission to run: the step before reported the source's copy stopped."""
     facts = ctx.facts
     give_runner(ctx, facts.destination, facts.copy, f"{facts.source} reported its copy stopped")
     ctx.set_server(host=facts.destination, copy=facts.copy, claimed=facts.claimed)
@@ -59,7 +62,8 @@ async def give_resized_to_source(ctx: Context[ResizeFacts, Params]) -> None:
 
 
 async def give_to_source(ctx: Context[MoveFacts, Params]) -> None:
-    """The destination's copy was reported stopped, or its host declared down, by the step before (undo, revert)."""
+    """Give the source permission to run (undo, revert): the step before reported the destination's copy stopped, or its
+    host is declared down."""
     facts = ctx.facts
     give_runner(ctx, facts.source, facts.source_copy, "the destination's copy is stopped or declared down")
     ctx.set_server(host=facts.source, copy=facts.source_copy, claimed=facts.source_claimed)

@@ -25,7 +25,7 @@ def _remember(ctx: AnyContext, vifs: list[Vif]) -> None:
 
 
 async def allocate_ports(ctx: Context[PlacedFacts, ServerSpec]) -> None:
-    """Ports are made or taken, with their addresses, and bound to the destination: all of them or none."""
+    """Create or take the ports, with their addresses, and bind them to the destination: all of them or none."""
     details = ctx.params.details
     vifs = await _network(ctx).allocate(
         fence_of(ctx),

@@ -10,7 +10,7 @@ from kilonova.operations.facts import CopyFacts
 
 
 def its_copy(subject: Subject[Params]) -> CopyFacts:
-    """The copy to switch. Raises `Refused` while its host could not do it."""
+    """The copy to switch. Raise `Refused` while its host could not do it."""
     server, host = subject.server, subject.host
     assert server is not None
     if server.host is None or host is None or (server.runner_host, server.runner_copy) != (server.host, server.copy):

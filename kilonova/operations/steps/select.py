@@ -1,4 +1,4 @@
-"""Choosing a destination: the plan of an operation, with its verdicts kept in the journal."""
+"""Choose a destination: the plan of an operation, with its verdicts stored in the journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kilonova.scheduler.verdict import Choice, Decision
 from kilonova.world import Tx
 
 T = TypeVar("T")
-LOOKED_AT_AGAIN = 5.0  # seconds, unless somebody answers before
+LOOKED_AT_AGAIN = 5.0  # seconds, unless an answer arrives before
 TRIED = "it was tried before in this operation"
 
 
@@ -57,7 +57,7 @@ async def choose(
 
 
 async def wait_for_answers(ctx: AnyContext, decision: Decision) -> None:
-    """Nothing fits now. Return when that is certain; else raise `NotYet` or, after `unknown_wait`, `NotKnown`."""
+    """Return if it is certain that nothing fits now; else raise `NotYet` or, after `unknown_wait`, `NotKnown`."""
     if not decision.unknown:
         return
     await _wait(ctx, f"{decision.awaited()}: no other host fits", msgspec.to_builtins(decision))
@@ -148,7 +148,7 @@ def _candidate(choice: Choice, flavor: Flavor) -> HostChoice:
 
 
 def remember_tried(ctx: Context[PlacedFacts, Params]) -> None:
-    """This destination did not work: the next attempt looks elsewhere."""
+    """Note the failed destination: the next attempt excludes it."""
     facts = ctx.facts
     if facts.destination:
         facts.tried, facts.destination = [*facts.tried, facts.destination], ""

@@ -49,7 +49,8 @@ async def reserve(ctx: VolumeContext) -> None:
 
 
 async def release(ctx: VolumeContext) -> None:
-    """Found by the volume: who reserved it may not have lived to say so."""
+    """Release the volume. The attachment is found by the volume: the step that reserved it may have died before
+    recording it."""
     volume_id = ctx.facts.volume_id
     for one in await _attached(ctx):
         if one.volume_id == volume_id:
@@ -85,7 +86,7 @@ async def _connect_all(ctx: AnyContext, host: str) -> None:
 
 
 async def attach_wanted(ctx: CreateContext) -> None:
-    """All that a new server asks for, connected to its host. Those that are made for it take their time."""
+    """Create and connect all volumes that a new server requests. Creating them takes time."""
     wanted = ctx.params.volumes
     ids = [one.volume_id or await _create_volume(ctx, slot, one) for slot, one in enumerate(wanted)]
     held = {one.volume_id: one.id for one in await _attached(ctx)}  # since it was accepted, or by an earlier try
@@ -97,14 +98,15 @@ async def attach_wanted(ctx: CreateContext) -> None:
 
 
 async def give_back(ctx: AnyContext) -> None:
-    """The host has them no more; the server does, for the next try."""
+    """Disconnect the volumes from the host. The server keeps them reserved, for the next attempt."""
     for one in await _attached(ctx):
         await service_of(ctx).disconnect(fence_of(ctx), attachment_id=one.id)
     ctx.set_server(volume_info=to_json([]))
 
 
 async def complete_all(ctx: AnyContext) -> None:
-    """The guest has them; from here on the server's own row says which of them go with it."""
+    """Complete the attachments: the guest has the volumes. From here on the server's own row says which are deleted
+    with it."""
     for one in await _attached(ctx):
         await service_of(ctx).complete(fence_of(ctx), attachment_id=one.id)
         await service_of(ctx).set_delete_on_termination(fence_of(ctx), attachment_id=one.id, delete=False)
@@ -174,7 +176,7 @@ async def release_held(ctx: AnyContext) -> None:
 
 
 async def release_volumes(ctx: AnyContext) -> None:
-    """All of them; those that shall go with the server are deleted, unless it never came to have them."""
+    """Release all volumes, and delete those that are deleted with the server, unless it never got them."""
     there = server_volumes(ctx.row.volume_info)
     going = [one.volume_id for one in there if one.delete_on_termination and one.attachment_id]
     await service_of(ctx).release_all(fence_of(ctx), delete=going)
@@ -196,8 +198,11 @@ async def give_volume(host: HostContext) -> StepResult:
 
 
 async def give_volume_back(host: HostContext) -> StepResult:
-    """Undoes a detach. An attachment that an administrator removed meanwhile (os-force_detach) connects the volume to
-    this host no more: there is nothing to give, and the guest must not keep what it cannot open."""
+    """Undo a detach.
+
+    If an administrator removed the attachment meanwhile (os-force_detach), the host may not connect the volume any
+    more: the guest must not keep a volume that it cannot open.
+    """
     attachment = host.facts.attachment
     if not any(one.attachment == attachment for one in host.spec.volumes):
         await take_volume(host)
@@ -213,7 +218,7 @@ def volume_kept_or_gone(ctx: VolumeContext, result: StepResult) -> None:
 
 
 async def take_volume(host: HostContext) -> StepResult:
-    """Nothing was reserved: nothing can be there."""
+    """Take the volume from the guest. If nothing was reserved, the guest cannot have it."""
     if host.facts.attachment:
         await host.driver.ensure_no_volume(host.server, host.copy, host.facts.attachment)
     return StepResult()

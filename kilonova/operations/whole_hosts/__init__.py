@@ -5,5 +5,5 @@ plan       all servers placed together over one snapshot, with order, misfits an
 rehearse   a dry run of the same plan
 drain_plan, return_plan    what differs for a drain and for a return
 evacuate_host, drain_host, return_host    the operations; their children are ordinary operations on one server
-declare_gone, host_gone    the operator's word that a host never comes back, and what follows from it
+declare_gone, host_gone    the declaration that a host never comes back, and its consequences
 """

@@ -1,4 +1,4 @@
-"""Accept the operator's word that a host is gone (host_gone.py), or say what it would do.
+"""Accept an operator's declaration that a host is gone (host_gone.py), or rehearse it.
 
 Accepting closes the ways back: the host counts as down, and a server that was resized from it cannot be reverted.
 """
@@ -61,7 +61,7 @@ class Outlook:
 
 
 class CopyOnIt(msgspec.Struct, frozen=True):
-    """A copy that the records have on the host. `lost`: its disk is no longer waited for."""
+    """A recorded copy on the host. `lost`: its disk is given up."""
 
     server: str
     copy: int
@@ -69,8 +69,8 @@ class CopyOnIt(msgspec.Struct, frozen=True):
 
 
 class GoneRehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """A dry run: the proof of death, the disks, what would be settled, what would be left. Nothing is claimed: a server
-    that goes back to its source takes what is held for it there."""
+    """A dry run: the proof of death, the disks, the records to settle and those that are left. Nothing is claimed: a
+    server that goes back to its source uses the claim that is held for it there."""
 
     operation: str
     host: str
@@ -115,7 +115,7 @@ async def declare_gone(
 
 
 async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
-    """Raises `Refused` exactly when the real request would be refused. Nothing is stored."""
+    """Raise `Refused` exactly when the real request would be refused. Nothing is stored."""
     journal, _ = await find_host(engine, host)
 
     async def body(tx: Tx) -> GoneRehearsal:
@@ -140,7 +140,7 @@ async def rehearse_gone(engine: Engine, host: str) -> GoneRehearsal:
 
 
 async def _look(tx: Tx, host: str) -> Outlook:
-    """Refused while a server is there that does not go back, or an operation is at work there."""
+    """Read the host's records. Refuse while it has a server that does not go back, or an operation is at work there."""
     moves = await tx.all(_MOVES, host=host)
     by_server = {move["server_id"]: move for move in moves}
     servers = await tx.all(_SERVERS, host=host)
@@ -168,8 +168,11 @@ def _is_left(move: Row, host: str) -> bool:
 
 
 async def _close_ways_back(tx: Tx, host: str, outlook: Outlook) -> bool:
-    """A revert that was checked a moment ago fails at the server's turn, looks again, and is refused. True: the host
-    was not declared down before."""
+    """Make a revert fail that was checked a moment ago: it finds a new turn of the server, checks again, and is
+    refused.
+
+    Return True if the host was not declared down before.
+    """
     await _raise_turns(tx, outlook.leavers)
     for move in outlook.leavers:
         await rows.change(tx, cell.migrations, {"source_gone": 1}, id=move["id"])

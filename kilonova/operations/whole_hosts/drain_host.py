@@ -1,11 +1,11 @@
-"""Drain hosts: close them to new servers, then move what is on them, or stop it; they stay closed.
+"""Drain hosts: close them to new servers, then move or stop their servers; they stay closed.
 
 close_hosts (no claim reaches them any more)
-  -> await_arrivals (what was claimed before has arrived, or has gone elsewhere)
+  -> await_arrivals (earlier claims have arrived, or have gone elsewhere)
   -> plan all servers together (scheduler/planner.py) -> begin one `relocate` (or `stop`) after the other, a few at a
 time per destination -> wait for all -> account: n moved, n failed: why, n impossible: why
-Cancelled, it begins no more children, those that were begun end, and the hosts are opened again. Where a server fits
-nowhere nothing is moved, unless misfits shall be skipped.
+When cancelled, it begins no more children, the running ones end, and the hosts are opened again. If a server fits
+nowhere, nothing is moved, unless misfits shall be skipped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
 from kilonova.world import Row, Tx
 
-LONGEST_ARRIVAL = 120.0  # seconds; who takes longer is named in the account
+LONGEST_ARRIVAL = 120.0  # seconds; slower servers are named in the account
 LOOKED_AT_AGAIN = 1.0
 
 
 async def close_hosts(ctx: HostsContext) -> None:
-    """Placement first, so that no claim slips in between; and once more by the next step, since a host that was
-    returning may have been let in by who read its record before."""
+    """Close the hosts: first in placement, so that no claim slips in between.
+
+    The next step does it once more: a registration that read the record before may have opened a returning host.
+    """
     await _close_providers(ctx, await records_of(ctx))
 
     async def change(tx: Tx, now: float) -> None:

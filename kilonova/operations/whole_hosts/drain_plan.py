@@ -95,7 +95,8 @@ async def _add_waiting(ground: Ground, names: Sequence[str], report: CellReport)
 
 
 async def arriving(ground: Ground, names: Sequence[str]) -> list[str]:
-    """Consumers that hold something there and whose servers are not there yet: claimed before the host was closed."""
+    """Return the consumers with allocations there whose servers have not arrived yet: they were claimed before the host
+    was closed."""
 
     async def providers(tx: Tx) -> list[str]:
         return [row["provider_id"] for row in await tx.all(_PROVIDERS, names=[*names])]

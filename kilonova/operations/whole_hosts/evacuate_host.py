@@ -1,10 +1,10 @@
-"""Evacuate whole dead hosts: planned once, then one child operation per server, and an account that is kept.
+"""Evacuate whole dead hosts: planned once, then one child operation per server, and an account that is stored.
 
 plan all servers together (scheduler/planner.py; the plan stays in the journal) -> begin one `evacuate` after the other
 in the order of the plan, a few at a time per destination, under an id made from this operation's and the server's
 (asking twice is harmless), each with its planned host as a preference -> wait for all -> account: n moved, n failed:
 why, n impossible: why
-Cancelled, or after its deadline, it begins no more children; those that were begun end, and the account says it all.
+When cancelled, or after its deadline, it begins no more children; the running ones end, and the account lists them all.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Declare a host gone: it never comes back, on the operator's recorded word, and nothing waits for it any more.
+"""Declare a host gone: it never comes back, by an operator's recorded statement, and nothing waits for it any more.
 
-record the word (the host's key and name stay known; accepting it was the point of no return) -> free what evacuations
-and moves hold there -> revert each server that was resized to it, as a child under an id made from this operation's and
-the server's -> wait for them -> remove the host: provider, mapping, aggregates, debts, copies, record
+record the statement (the host's key and name stay known; accepting it was the point of no return) -> free what
+evacuations and moves hold there -> revert each server that was resized to it, as a child under an id made from this
+operation's and the server's -> wait for them -> remove the host: provider, mapping, aggregates, debts, copies, record
 A server that was resized from it stays where it is, and can only be confirmed. An agent that returns with the key is
-disabled, and what it has of servers that run elsewhere or are deleted is switched off and set aside
+disabled, and its copies of servers that run elsewhere or are deleted are switched off and set aside
 (hosts/registration.py).
 """
 
@@ -106,12 +106,13 @@ async def free_claims(ctx: GoneContext) -> None:
 
 
 async def _write(store: Store, body: Body[None]) -> None:
-    """Once: the engine repeats the step."""
+    """Write without a retry: the engine repeats the step."""
     await store.write(body)
 
 
 async def start_reverts(ctx: GoneContext) -> None:
-    """A server that was deleted meanwhile, or is being, needs none; whether one is left is seen later."""
+    """Start the reverts. A server that was deleted meanwhile, or is being deleted, needs none; remaining ones are found
+    later."""
     assert ctx.ask is not None
     for server in ctx.facts.reverts:
         try:
@@ -144,7 +145,8 @@ async def await_reverts(ctx: GoneContext) -> None:
 
 
 async def remove_host(ctx: GoneContext) -> None:
-    """The record in the cell goes last but for the note that it has gone: all of this can be repeated."""
+    """Remove the host. Its record in the cell goes last, except for the note that it is gone: all of this can be
+    repeated."""
     db, host, provider = ctx.world.db, ctx.params.host or "", ctx.facts.provider
 
     async def check(tx: Tx) -> None:

@@ -1,7 +1,8 @@
-"""The plans of operations about whole hosts: read their servers once, ask the planner once, say what becomes of each.
+"""The plans of operations about whole hosts: read their servers once, ask the planner once, and decide about each
+server.
 
-A step of the operation and its dry run use the same function, so they give the same answer. Here is what these plans
-share, and the plan of an evacuation.
+A step of the operation and its dry run use the same function, so they give the same result. This module has the common
+functions and the plan of an evacuation.
 """
 
 from __future__ import annotations
@@ -142,8 +143,11 @@ async def seat_all(
     homes: Mapping[str, str] | None = None,
     opened: Sequence[str] = (),
 ) -> Seated:
-    """All of them together, by rank. `rescue`: their host is dead. `homes`: by server, the only host that it may go to.
-    `opened`: hosts that are closed now, and will be open."""
+    """Place all servers together, by rank.
+
+    `rescue`: their host is dead. `homes`: by server, the only host that it may go to. `opened`: hosts that are closed
+    now, and will be open.
+    """
     ranks: dict[str, int] = {}
     spared: dict[str, str] = {}
     requests: list[ResourceRequest] = []
@@ -165,15 +169,15 @@ async def seat_all(
 
 
 def choice_of(server: Server) -> tuple[int | None, str]:
-    """Its rank, or None and why it stays."""
+    """Return the server's rank, or None and the reason why it stays."""
     return choice_of_owners(server.flavor.extra_specs, server.details.metadata)
 
 
 async def read_servers(
     ground: Ground, names: Sequence[str], child: Operation[F, P], params: P, *, only: Sequence[str] | None = None
 ) -> CellReport:
-    """The servers of these hosts, or `only` those with these ids; who may not be the subject of the child now is
-    refused. One of a living host that is busy is waited for, and so is a host that may be alive (law 18)."""
+    """Read the servers of these hosts, or `only` those with these ids. A server that the child operation cannot have
+    now is refused. A busy server of a living host is waited for, and so is a host that may be alive (law 18)."""
 
     async def body(tx: Tx) -> CellReport:
         states = await judge_all(tx, ground.settings.default.service_down_time)
@@ -261,7 +265,7 @@ def _request(
 
 
 def _may_move(seat: ServerPlacement) -> bool:
-    """It has a host, or may get one when somebody answers (law 18)."""
+    """Return True if the server has a host, or may get one when an unreachable host answers (law 18)."""
     return seat.choice is not None or (seat.decision is not None and bool(seat.decision.unknown))
 
 
@@ -269,7 +273,7 @@ def _move(seat: ServerPlacement, server: Server, storage: Mapping[str, str | Non
     move = PlannedMove(do=do, server=server.id, name=server.name, source=server.host_name, after=[*seat.after])
     if seat.choice is None:
         assert seat.decision is not None
-        # Who goes home goes there or nowhere: the child waits for that host, and would find none without its name.
+        # A returning server goes home or nowhere: the child waits for that host, and needs its name.
         home = seat.request.wanted_host or ""
         why = f"it waits for {seat.decision.awaited()}: no other host fits"
         return msgspec.structs.replace(move, to=home, why=why)

@@ -1,5 +1,4 @@
-"""A dry run of an operation about whole hosts: the same plan as its step makes, of all cells together. Nothing is
-stored."""
+"""The dry run of an operation about whole hosts: the same plan as its step makes, over all cells. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from kilonova.world import Store, Tx
 
 
 async def rehearse_host(engine: Engine, kind: str, hosts: Sequence[str], bulk: Bulk, cause: Cause) -> HostPlan:
-    """Raises `Refused` exactly when the real request would be refused."""
+    """Raise `Refused` exactly when the real request would be refused."""
     plans, params = [], HostsParams(hosts=[*hosts], **msgspec.structs.asdict(bulk))
     for journal, names in await by_cell(engine, hosts):
 
@@ -46,7 +45,7 @@ async def _plan(ground: Ground, kind: str, names: Sequence[str], params: HostsPa
 
 
 def _joined(plans: Sequence[HostPlan]) -> HostPlan:
-    """Cells work side by side."""
+    """Join the plans of several cells, which work in parallel."""
     return HostPlan(
         operation=plans[0].operation,
         hosts={name: proof for plan in plans for name, proof in plan.hosts.items()},

@@ -46,7 +46,7 @@ async def require_dead_all(engine: Engine, tx: Tx, hosts: Sequence[str], params:
 
 
 async def require_living_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: HostsParams) -> None:
-    """The servers of a dead host cannot be moved away from it, nor home."""
+    """Refuse dead hosts: their servers can neither be moved away nor home."""
     states = await judge_all(tx, engine.settings.default.service_down_time)
     for host in hosts:
         if host not in states:
@@ -56,7 +56,7 @@ async def require_living_all(engine: Engine, tx: Tx, hosts: Sequence[str], param
 
 
 async def require_openable_all(engine: Engine, tx: Tx, hosts: Sequence[str], params: HostsParams) -> None:
-    """A drain is ended by the return; what an administrator disabled, an administrator enables."""
+    """Refuse dead or disabled hosts. The return ends a drain, but only an administrator enables a disabled host."""
     await require_living_all(engine, tx, hosts, params)
     for host in hosts:
         if await rows.fetch(tx, cell.hosts, name=host, disabled=1) is not None:
@@ -68,7 +68,7 @@ CHECKS: dict[str, Check] = {
     "drain_host": require_living_all,
     "return_host": require_openable_all,
 }
-# Who runs is not disturbed; but a host may die while it is drained or returns.
+# A running operation is not disturbed; but a host may die while it is drained or returns.
 EXCLUDED_BY = {"drain_host": ("return_host", "evacuate_host"), "return_host": ("drain_host", "evacuate_host")}
 
 
@@ -80,8 +80,11 @@ async def ask_for_hosts(
     key: IdempotencyKey | None = None,
     bulk: Bulk = Bulk(),  # noqa: B008 - it is frozen
 ) -> dict[str, Accepted]:
-    """Every server of hosts, in one operation per cell. All hosts are looked at before the first is accepted, unless
-    what was begun before is the answer: then it does not matter what they are like by now."""
+    """Request the operation for every server of these hosts, one operation per cell.
+
+    All hosts are checked before the first request is accepted. If the same operation is already running, it is the
+    result, and the hosts are not checked.
+    """
     cells = await by_cell(engine, hosts)
     for journal, names in cells:
 
@@ -127,7 +130,7 @@ async def evacuate_host(
     key: IdempotencyKey | None = None,
     bulk: Bulk = Bulk(),  # noqa: B008 - it is frozen
 ) -> Accepted:
-    """Every server of dead hosts of one cell, in one operation."""
+    """Request the evacuation of every server of dead hosts of one cell, in one operation."""
     names = [hosts] if isinstance(hosts, str) else sorted(set(hosts))
     return await _ask(engine, journal, "evacuate_host", names, cause, key, bulk)
 
@@ -191,7 +194,7 @@ async def accept_for_hosts(
         known = await claim_key(tx, ask, now)
         if known is not None:
             return known
-        for host in names:  # in the order of names: two who ask at once; the second finds the first's
+        for host in names:  # in the order of names: of two requests at once the second finds the first's
             await rows.fetch(tx, cell.hosts, lock=True, name=host)
         running = await _running_for(tx, ask.kind, names)
         if running is not None:
@@ -208,7 +211,7 @@ async def accept_for_hosts(
 
 
 async def require_dead(engine: Engine, tx: Tx, host: str) -> HostState:
-    """The state of a host that is down; Refused if it is not."""
+    """Return the state of a host that is down. Raise `Refused` if it is not."""
     state = await judge_host(tx, host, engine.settings.default.service_down_time)
     if state is None:
         raise Refused("no_such_host", f"Compute host {host} could not be found.")
@@ -219,7 +222,7 @@ async def require_dead(engine: Engine, tx: Tx, host: str) -> HostState:
 
 
 async def _running_for(tx: Tx, kind: str, hosts: Sequence[str]) -> str | None:
-    """The operation of this kind that is about all these hosts now; there are never many of them."""
+    """Return the live operation of this kind about exactly these hosts. There are never many of them."""
     for other in (kind, *EXCLUDED_BY.get(kind, ())):
         for row in await rows.fetch_all(tx, operations, kind=other, live=1):
             taken = set(msgspec.json.decode(row["params"], type=HostsParams).names) & set(hosts)

@@ -2,8 +2,8 @@
 
 open_hosts (a drain is over; they register again) -> await_open -> plan all servers together -> begin one `relocate`
 after the other, each to its home or not at all, a few at a time; servers that a drain has stopped there are started
-  -> wait for all -> account: n moved, n started, n failed: why, n impossible: why; who does not come home, and why
-Cancelled, it begins no more children, and those that were begun end; the hosts stay open.
+  -> wait for all -> account: n moved, n started, n failed: why, n impossible: why; which servers do not return, and why
+When cancelled, it begins no more children, and the running ones end; the hosts stay open.
 """
 
 from __future__ import annotations

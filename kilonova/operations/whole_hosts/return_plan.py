@@ -89,7 +89,7 @@ async def _leavers(ground: Ground, names: Sequence[str]) -> tuple[dict[str, str]
     for server in sorted({row["server_id"] for row in left}):
         move, row = last[server], servers_by_id.get(server)
         if row is not None and not row["hidden"] and row["host"] in names and row["host"] != move["source_host"]:
-            continue  # it has come back since, or went from one of these hosts to another
+            continue  # it has returned since, or went from one of these hosts to another
         if move["parent_kind"] == KIND:
             continue  # it was brought home: it was there only while its own host was closed or dead
         why = _why_not(move, row, names)

@@ -1,5 +1,5 @@
-"""Steps that operations about whole hosts share: begin the planned servers, a few at a time per destination, wait for
-all, and keep the account.
+"""The common steps of operations about whole hosts: begin the planned servers, a few at a time per destination, wait
+for all, and write the account.
 
 Each server has one child operation, under an id made from its parent's and the server's: asking twice is harmless.
 """
@@ -34,7 +34,7 @@ PLAN = "plan_moves"
 LOOKED_AT_AGAIN = 5.0  # seconds; a child that ends makes it look soon
 TOGETHER = 16  # children that are begun at a time: stores commit those that come together as one
 SELECTION = ("rebuild_server", "cold_migrate")  # the steps of a child that choose its host
-NOUNS = {"evacuate_host": "evacuations"}  # what its children are; else moves
+NOUNS = {"evacuate_host": "evacuations"}  # the name of its children; else moves
 COUNTED = {"stop": "stopped", "start": "started"}  # in the account; else moved
 CHILDREN = Sql(
     select(*operations.c["id", "server_id", "state", "live", "error", "destination"])
@@ -70,7 +70,7 @@ def child_params(params: HostsParams, move: PlannedMove, *, is_bound: bool) -> P
 
 
 def misfit_sentence(plan: HostPlan) -> str:
-    """Names the first; a line with all of them would be too long to read."""
+    """Return a sentence with the first misfit; a list of all would be too long to read."""
     server, misfit = next(iter(plan.misfits.items()))
     total = len(plan.misfits) + len(plan.moves)
     others = "; a dry run shows the others" if len(plan.misfits) > 1 else ""
@@ -79,9 +79,12 @@ def misfit_sentence(plan: HostPlan) -> str:
 
 
 async def move_servers(ctx: HostsContext) -> None:
-    """Begin what may begin now; done when no child is left. A server that may not be moved now is part of the account,
-    not an error of the whole. One of a living host that is busy is tried again, and so is one whose host may be alive,
-    for as long as anything waits for what is not known (law 18)."""
+    """Begin the children that may begin now; return when no child is left.
+
+    A server that may not be moved now goes into the account and does not fail the whole operation. A busy server of a
+    living host is retried, and so is one whose host may be alive, as long as the operation waits for unknown hosts (law
+    18).
+    """
     plan, children = await _standing(ctx)
     unheard: set[str] = set()
     begun = {child["server_id"]: child for child in children}
@@ -145,7 +148,7 @@ def _ready(
 async def _begin(
     ctx: HostsContext, moves: Sequence[PlannedMove], refused: dict[str, str], unheard: set[str], operation: str
 ) -> set[str]:
-    """The servers that were begun. Adds to `refused`, and to the hosts that are `unheard`."""
+    """Begin children and return their servers. Add to `refused`, and add hosts that do not answer to `unheard`."""
     begun: set[str] = set()
 
     async def begin(move: PlannedMove) -> None:
@@ -154,7 +157,7 @@ async def _begin(
         params = child_params(ctx.params, move, is_bound=operation == "return_host")
         try:
             accepted = await ctx.ask(ctx.journal, kind, server, child_id(ctx.operation_id, server), params)
-            if accepted.joined:  # somebody else's: it is not among the children, so nobody here would wait for it
+            if accepted.joined:  # another operation: it is not among the children, so this one would not wait for it
                 raise Refused("busy", f"it is being evacuated already: operation {accepted.operation_id}")
             begun.add(server)
         except Refused as why:
@@ -181,7 +184,7 @@ async def _may_answer(ctx: HostsContext, host: str) -> bool:
 
 
 async def await_begun(ctx: HostsContext) -> None:
-    """Cancelled: no child begins any more; those that were begun end."""
+    """Wait for the running children after a cancel; no child begins any more."""
     plan, children = await _standing(ctx)
     live = sum(child["live"] for child in children)
     if live:

@@ -1,4 +1,4 @@
-"""All ways to fill the seats of a query in one tree. A choice that cannot lead anywhere is left at once."""
+"""The combinations of providers that fill the seats of a query in one tree. Dead ends are left as early as possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kilonova.placement.candidates.seats import Seat
 from kilonova.placement.snapshot import PlacementSnapshot
 
 Given = dict[tuple[int, str], int]  # by place and class
-Check = Callable[[Sequence[int]], bool]  # of those who have taken the first seats
+Check = Callable[[Sequence[int]], bool]  # of the providers in the first seats
 
 
 class Candidate(NamedTuple):
@@ -59,8 +59,10 @@ class Combiner:
         self._contested = {name: numbers for name, numbers in by_class.items() if len(numbers) > 1}
 
     def candidates(self, takers: Sequence[list[int]]) -> Iterator[Candidate]:
-        """Yield the candidates of a tree. `takers`: for each seat, the providers that could take it. Seat after seat is
-        taken; if none is left for one, the seat before goes to its next taker."""
+        """Yield the candidates of a tree. `takers`: for each seat, the providers that could take it.
+
+        Seats are filled in turn; if no provider is left for a seat, the seat before it gets its next provider.
+        """
         if not self._has_enough(takers):
             return
         taken: list[int] = []
@@ -88,7 +90,8 @@ class Combiner:
                 waiting.append(iter(takers[len(taken)]))
 
     def _has_enough(self, takers: Sequence[list[int]]) -> bool:
-        """All of them together: ten seats and nine single devices would otherwise be tried in every order."""
+        """Return False if the seats cannot fit together: ten seats and nine devices would otherwise be tried in every
+        order."""
         for resource_class, seats in self._contested.items():
             places = list(set().union(*(takers[number] for number in seats)))
             capacity, used = self._snapshot.classes[resource_class].table[:2, places]
@@ -98,7 +101,8 @@ class Combiner:
         return len(set().union(*(takers[number] for number in self._apart))) >= len(self._apart)
 
     def _give(self, at: int, seat: Seat, given: Given) -> Given | None:
-        """Return what is given with this seat taken; None: too much. Each seat fits alone, together they may not."""
+        """Add the seat's resources to those given; None if that is too much. Each seat fits alone, together they may
+        not."""
         after = given
         for resource_class, amount in seat.resources.items():
             slot = (at, resource_class)

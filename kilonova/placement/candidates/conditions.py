@@ -42,7 +42,7 @@ def fits(snapshot: PlacementSnapshot, resource_class: str, amount: int) -> Bools
 
 
 def fits_all(snapshot: PlacementSnapshot, mask: Bools, resources: Mapping[str, int]) -> None:
-    """Leaves in `mask` only providers that have room for all of it."""
+    """Keep in `mask` only providers that have capacity for all of the resources."""
     for resource_class, amount in resources.items():
         mask &= fits(snapshot, resource_class, amount)
 
@@ -66,6 +66,7 @@ def in_tree(snapshot: PlacementSnapshot, uuid: str) -> Bools:
 
 
 def roots(snapshot: PlacementSnapshot, required: Names, forbidden: Names) -> Bools | None:
-    """Places that may be the root of a candidate's tree; None: any. The values at other places have no meaning."""
+    """Return the places that may be the root of a candidate's tree; None: any. The values at other places have no
+    meaning."""
     bits = all_of(snapshot.with_trait, [frozenset([name]) for name in required], forbidden)
     return None if bits is None else snapshot.truths(bits)

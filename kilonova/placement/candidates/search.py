@@ -17,8 +17,8 @@ from kilonova.placement.candidates.seats import Seat, seats_of, viable
 from kilonova.placement.snapshot import Bools, Ints, PlacementSnapshot
 
 T = TypeVar("T")
-FIRST_BLOCK = 256  # places; most who ask want a few candidates, and find them there
-BLOCK = 8192  # what is looked at in one go stays in the processor's cache
+FIRST_BLOCK = 256  # places; most queries want a few candidates, and find them there
+BLOCK = 8192  # places searched at once, so that they stay in the processor's cache
 
 
 class Alone(Sequence[Candidate]):
@@ -47,7 +47,7 @@ class SearchResult(NamedTuple):
 
 
 def find(snapshot: PlacementSnapshot, query: CandidateQuery, options: Options, chance: random.Random) -> SearchResult:
-    """The order is the providers' in the snapshot, unless the options say otherwise."""
+    """Find the candidates, in the order of the providers in the snapshot unless the options say otherwise."""
     roots = conditions.roots(snapshot, query.root_required, query.root_forbidden)
     handled: Bools | None = None
     alone: Iterable[int] = ()
@@ -88,7 +88,7 @@ def in_trees(
 
 
 def matching(snapshot: PlacementSnapshot, group: Group, uuid: str | None = None) -> list[int]:
-    """Places of the providers that have all of it by themselves."""
+    """Return the places of the providers that fulfil the whole group alone."""
     mask = snapshot.alive[: snapshot.rows].copy()
     if uuid is not None:
         mask[:] = False
@@ -170,7 +170,7 @@ def _tree_by_tree(
 def _merged(
     one: Iterable[tuple[int, Iterator[Candidate]]], other: Iterable[tuple[int, Iterator[Candidate]]]
 ) -> Iterator[Iterator[Candidate]]:
-    """Both by their places."""
+    """Merge two series, ordered by place."""
     nothing: tuple[int, Iterator[Candidate]] = (-1, iter(()))
     left, right = iter(one), iter(other)
     a, b = next(left, nothing), next(right, nothing)
@@ -196,7 +196,7 @@ def _by_turns(each: Sequence[Iterator[T]]) -> Iterator[T]:
 
 
 def _distinct(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """A sharing provider alone may be a candidate in each tree that it reaches."""
+    """Drop repeated candidates: a sharing provider alone may be a candidate in each tree that it reaches."""
     seen = set()
     for candidate in candidates:
         key = candidate.key
@@ -206,7 +206,7 @@ def _distinct(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
 
 
 def _whole_trees(snapshot: PlacementSnapshot, candidates: Sequence[Candidate]) -> list[int]:
-    """Places of all providers of the trees that give something."""
+    """Return the places of all providers in the trees of the candidates."""
     used = list(dict.fromkeys(at for candidate in candidates for at in candidate.allocations))
     if not used or bool(snapshot.trees.single[used].all()):
         return used

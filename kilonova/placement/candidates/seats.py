@@ -1,7 +1,8 @@
-"""Seats: what has to be given by one provider. A group with a suffix is one seat, one without is a seat per class.
+"""Seats: the resources that one provider has to give. A group with a suffix is one seat, one without is a seat per
+class.
 
-Who could take a seat is a list of pairs: the provider, and the root of the tree that it would take it for. That is its
-own tree, and for a sharing provider also each tree that it reaches.
+The takers of a seat are pairs of a provider and the root of the tree that it would serve: its own tree, and for a
+sharing provider also each tree that it reaches.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _one_seat(snapshot: PlacementSnapshot, group: Group, roots: Bools | None) ->
 def _seat_per_class(
     snapshot: PlacementSnapshot, group: Group, roots: Bools | None, handled: Bools | None
 ) -> list[Seat]:
-    """An aggregate that the root is in counts for the whole tree, but not for sharing providers of another one."""
+    """Return a seat per class. An aggregate of the root counts for the whole tree, but not for sharing providers of
+    another one."""
     usable = snapshot.alive[: snapshot.rows].copy()
     narrow(snapshot, usable, all_of(snapshot.with_trait, (), group.forbidden))
     if group.in_tree:

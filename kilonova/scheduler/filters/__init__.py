@@ -1,5 +1,5 @@
-"""Filters: one file per subject. `ALWAYS` run for every request. [filter_scheduler] enabled_filters says which of
-`KNOWN` run, and in which order. A new filter is a class in the file of its subject and a line below."""
+"""The filters, one file per subject. `ALWAYS` run for every request. [filter_scheduler] enabled_filters selects those
+of `KNOWN` that run, and their order. A new filter is a class in the file of its subject and a line below."""
 
 from __future__ import annotations
 

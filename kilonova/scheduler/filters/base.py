@@ -1,4 +1,4 @@
-"""Filter: the base class of all filters. A filter judges all hosts at once and says why, with the numbers."""
+"""The base class of all filters. A filter judges all hosts at once and gives the reason, with the numbers."""
 
 from __future__ import annotations
 

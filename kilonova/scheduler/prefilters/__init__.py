@@ -20,11 +20,12 @@ class PreFilter(Protocol):
 
     @property
     def option(self) -> str:
-        """The option of [scheduler] that turns it on. Empty: it always runs."""
+        """The option of [scheduler] that enables the pre-filter. Empty: it always runs."""
 
     @property
     def for_rebuild(self) -> bool:
-        """True if it reads the image: it also judges the host of a server that is rebuilt there from another image."""
+        """Return True if the pre-filter reads the image: it then also judges the host of a rebuild from another
+        image."""
 
     def demand(
         self, request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings
@@ -45,7 +46,7 @@ PREFILTERS: tuple[PreFilter, ...] = (
 def demands(
     request: ResourceRequest, aggregates: Iterable[Aggregate], settings: Settings, *, rebuilding: bool = False
 ) -> list[Demand]:
-    """Return the demands of all pre-filters that are on. `rebuilding`: only those that another image can change."""
+    """Return the demands of all enabled pre-filters. `rebuilding`: only those that depend on the image."""
     known = list(aggregates)
     candidates = (
         prefilter.demand(request, known, settings)

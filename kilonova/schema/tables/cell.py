@@ -50,7 +50,7 @@ debts = Table(
     Column("server_id", Text, nullable=False),
     Column("copy", BigInteger, nullable=False),
     Column("verb", Text, nullable=False),  # ensure_absent
-    Column("after", Text, nullable=False),  # JSON: what to record once it is paid
+    Column("after", Text, nullable=False),  # JSON: the record to write once it is paid
     Column("operation_id", Text, nullable=False),
     Column("created_at", Float(53), nullable=False),
     PrimaryKeyConstraint("host", "server_id", "copy", "verb"),
@@ -128,7 +128,7 @@ faults = Table(
     Column("code", Integer, nullable=False),
     Column("message", Text, nullable=False),  # a safe text for the owner
     Column("details", Text),  # for the administrator
-    Column("would_fit", Text),  # what would have fitted, for those who may know of capacity
+    Column("would_fit", Text),  # the requests that would have fitted, for callers who may see capacity
     Column("created_at", Float(53), nullable=False),
 )
 Index("faults_server", faults.c.server_id)

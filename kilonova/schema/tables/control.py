@@ -1,4 +1,4 @@
-"""The control database: cells, mappings, what is not in a cell yet, quotas, workers, and its journal."""
+"""The control database: cells, mappings, records of servers without a cell, quotas, workers, and its journal."""
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text
 
@@ -50,7 +50,7 @@ cells = Table(
 lost_stores = Table(  # cells whose databases an operator declared lost (law 15)
     "lost_stores",
     metadata,
-    Column("store_id", Text, primary_key=True),  # the one that is lost
+    Column("store_id", Text, primary_key=True),  # the lost one
     Column("name", Text, nullable=False),
     Column("replacement", Text, nullable=False),  # the id of the one that takes its place
     Column("era", BigInteger, nullable=False),  # with which the new one begins
@@ -73,7 +73,7 @@ gone_hosts = Table(  # declared gone by an operator; the record stays, and a hos
     Column("identity", Text, nullable=False),  # hash of the agent's key; "": it never registered
     Column("host", Text, nullable=False),
     Column("cell", Text, nullable=False),
-    Column("user_id", Text, nullable=False),  # who did it
+    Column("user_id", Text, nullable=False),  # the author
     Column("reason", Text, nullable=False),
     Column("proof", Text, nullable=False),  # why it counted as dead
     Column("said_at", Float(53), nullable=False),

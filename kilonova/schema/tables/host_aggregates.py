@@ -28,5 +28,5 @@ aggregate_version = Table(
     "aggregate_version",
     metadata,
     Column("id", Integer, primary_key=True),  # one row: 1
-    Column("version", BigInteger, nullable=False),  # raised by every change: who keeps a copy asks only for this
+    Column("version", BigInteger, nullable=False),  # raised by every change: a reader with a copy asks only for this
 )

@@ -1,6 +1,6 @@
-"""Identity, in the control database: who there is, who may do what where, and what tokens are signed with.
+"""Identity, in the control database: users, roles, assignments, and the keys that sign tokens.
 
-A domain is a project with `is_domain`, as in Keystone: what holds for one (names, tags, being disabled) holds for both.
+A domain is a project with `is_domain`, as in Keystone: rules on one (names, tags, being disabled) hold for both.
 """
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
@@ -115,7 +115,7 @@ revoked_tokens = Table(
     "revoked_tokens",
     metadata,
     Column("audit_id", Text, primary_key=True),
-    Column("expires_at", Float(53), nullable=False),  # by itself; afterwards the row is not needed
+    Column("expires_at", Float(53), nullable=False),  # afterwards the row is not needed
 )
 
 # Services that an operator runs beside ours. Our own are computed from the public address and never stored.

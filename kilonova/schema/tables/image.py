@@ -23,7 +23,7 @@ images = Table(
     Column("checksum", Text),  # MD5
     Column("hash_algorithm", Text),
     Column("hash_value", Text),
-    Column("marker", Text),  # what simulated guests find on it; null: "image:" and its id
+    Column("marker", Text),  # the content that simulated guests find; null: "image:" and its id
     Column("file", Text, unique=True),  # its name in the folder of images; set when an upload starts
     Column("created_at", Float(53), nullable=False),
     Column("updated_at", Float(53), nullable=False),

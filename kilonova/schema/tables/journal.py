@@ -133,7 +133,7 @@ findings = Table(
     Column("way", Text, nullable=False),
     Column("host", Text, nullable=False),  # "" = CONTROL
     Column("copy", BigInteger, nullable=False),
-    Column("holds", Text, nullable=False),  # JSON: what placement held then: domain/owned.py Share
+    Column("holds", Text, nullable=False),  # JSON: the allocations in placement at that time: domain/owned.py Share
     Column("error", Text),  # JSON: why the step failed the last time
     Column("user_id", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -157,7 +157,7 @@ notifications = Table(
     Column("body", Text, nullable=False),  # JSON: the whole message
     Column("attempts", Integer, nullable=False),
     Column("not_before", Float(53), nullable=False),
-    Column("worker", Text),  # who sends it now
+    Column("worker", Text),  # the present sender
     Column("taken_until", Float(53)),
     Column("created_at", Float(53), nullable=False),
 )

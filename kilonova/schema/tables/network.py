@@ -1,5 +1,5 @@
-"""Networks, in the control database. An attribute that may be missing is "" or -1 here, never NULL: so it can be sorted
-by and paged through. What lies inside a network (subnets, addresses, ports) changes only under the lock of its row."""
+"""Networks, in the control database. A missing attribute is "" or -1 here, never NULL: so rows can be sorted by it and
+paged. The contents of a network (subnets, addresses, ports) change only under the lock of its row."""
 
 from sqlalchemy import Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text, literal_column
 

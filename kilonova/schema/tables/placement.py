@@ -152,12 +152,12 @@ ledger = Table(
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("at", Float(53), nullable=False),
     Column("consumer", Text, nullable=False),
-    Column("server_id", Text, nullable=False),  # whose claim it is: the consumer itself, or the migration's server
+    Column("server_id", Text, nullable=False),  # the consumer itself, or the migration's server
     Column("verb", Text, nullable=False),
     Column("turn", BigInteger),  # of the step that wrote; null: no step did
     Column("ordinal", Integer),
     Column("who", Text, nullable=False),  # the user, if no step did it
-    Column("holds", Text, nullable=False),  # JSON: [provider, class, holder, amount], all that is held from then on
+    Column("holds", Text, nullable=False),  # JSON: [provider, class, holder, amount] of all allocations from then on
 )
 Index("ledger_server", ledger.c.server_id, ledger.c.id)
 Index("ledger_consumer", ledger.c.consumer, ledger.c.id)

@@ -22,7 +22,7 @@ server_group_members = Table(
     metadata,
     Column("group_id", Text, nullable=False),
     Column("server_id", Text, nullable=False),
-    Column("user_id", Text, nullable=False),  # whose quota it counts against
+    Column("user_id", Text, nullable=False),  # the group counts against this user's quota
     Column("created_at", Float(53), nullable=False),
     PrimaryKeyConstraint("group_id", "server_id"),
 )

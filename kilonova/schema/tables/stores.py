@@ -1,4 +1,4 @@
-"""Whose a database is, and which others it has seen: part of every database (law 15)."""
+"""The badge of a database and those of the others that it has seen: in every database (law 15)."""
 
 from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, Table, Text
 

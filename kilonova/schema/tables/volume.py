@@ -15,8 +15,8 @@ volumes = Table(
     Column("size", BigInteger, nullable=False),  # GB
     Column("status", Text, nullable=False),
     Column("reason", Text, nullable=False),  # why it is in error
-    Column("previous_status", Text, nullable=False),  # what it goes back to when its work is done
-    Column("work", Text, nullable=False),  # what its backend still has to do; empty: nothing
+    Column("previous_status", Text, nullable=False),  # restored when its work is done
+    Column("work", Text, nullable=False),  # the task that its backend still has to do; empty: none
     Column("work_id", Text, nullable=False),  # of this piece of work, so that a late end of another one counts nothing
     Column("work_tries", Integer, nullable=False),  # of this piece that failed by an unknown error
     Column("work_value", Text, nullable=False),  # the new size, the image it becomes, the snapshot it goes back to
@@ -29,7 +29,7 @@ volumes = Table(
     Column("snapshot_id", Text),  # its source
     Column("source_id", Text),
     Column("image_id", Text),
-    Column("marker", Text, nullable=False),  # what a simulated guest finds on it
+    Column("marker", Text, nullable=False),  # the content that a simulated guest finds
     Column("backend", Text, nullable=False),  # the backend that has its file
     Column("created_for", Text),  # the server that it was created for, and for which of its disks
     Column("created_slot", Integer),
@@ -72,7 +72,7 @@ Index("volume_snapshots_newest", snapshots.c.created_at, snapshots.c.id)
 Index("volume_snapshots_volume", snapshots.c.volume_id)
 Index("volume_snapshots_work", snapshots.c.backend, snapshots.c.work)
 
-# Of volumes and snapshots: what their owner says of them, and what came with the image.
+# Metadata of volumes and snapshots: the owner's, and the image's.
 volume_metadata = Table(
     "volume_metadata",
     metadata,

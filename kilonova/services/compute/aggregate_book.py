@@ -1,4 +1,4 @@
-"""All aggregates in memory, read again only when their number of changes has grown: one small question per look."""
+"""All aggregates in memory. They are read again only after a change: one small query checks their version."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class AggregateBook:
     def __init__(self, control: Store, default_zone: str = "nova") -> None:
         self._control = control
         self.default_zone = default_zone
-        self.version = NEVER  # of what is in here
+        self.version = NEVER  # of the aggregates here
         self.aggregates: Sequence[Aggregate] = ()
         self.of_host: dict[str, list[Aggregate]] = {}
         self._zones: dict[str, str] = {}
 
     async def sync(self) -> AggregateBook:
-        """Afterwards everything committed before this call is in."""
+        """Read the aggregates again if they have changed. Afterwards every change committed before this call is
+        visible."""
         row = await self._control.ask(_VERSION)
         version = row["version"] if row is not None else 0
         if version != self.version:

@@ -1,7 +1,7 @@
 """Host aggregates and the zones they make: records in the control database.
 
-A host may be in many aggregates, but all that name a zone must name the same one. Every change raises one number, by
-which the holder of a copy (aggregate_book.py) sees that the copy is old.
+A host may be in many aggregates, but all that name a zone must name the same one. Every change raises one version
+number, which tells the holder of a copy (aggregate_book.py) that the copy is old.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Aggregates:
         now = self._clock.now()
 
         async def body(tx: Tx) -> Aggregate:
-            await tx.run(_RAISE_VERSION)  # first: two who change zones at the same time wait for each other here
+            await tx.run(_RAISE_VERSION)  # first: two concurrent changes of zones wait for each other here
             before = await _find(tx, aggregate_id)
             if name is not None and name != before.name:
                 await _refuse_same_name(tx, name)

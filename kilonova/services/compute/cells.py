@@ -1,6 +1,6 @@
-"""The cells of a cloud: rows of control, with those of the configuration among them.
+"""The cells of a cloud: rows of control, including those of the configuration.
 
-A new cell gets an empty database and is used from then on by every process; nobody is restarted for it.
+A new cell gets an empty database. Every running process uses it without a restart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SERVERS = Sql(
 
 
 async def keep_cell(tx: Tx, stores: Stores, name: str) -> None:
-    """Keep the cell from being deleted before this transaction of control ends. Raises `Refused` if it is deleted
+    """Keep the cell from being deleted before this transaction of control ends. Raise `Refused` if it is deleted
     already."""
     if await rows.fetch(tx, cells, lock=True, name=name) is None and stores.may_go(name):
         raise Refused(
@@ -178,7 +178,8 @@ class Cells:
         return await self.find(name)
 
     def _spare(self, database: str) -> str:
-        """Its address; empty: a file of the data directory that is called as the cell."""
+        """Return the address of an unused database; if `database` is empty, of a file in the data directory with the
+        cell's name."""
         if database in self.spare:
             return self.spare[database]
         known = f"it has {', '.join(sorted(self.spare))}" if self.spare else "it is empty"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from kilonova.domain.flags import flag_of
 
-Check = Callable[[str], str]  # what is wrong with a value; "" when it is well
+Check = Callable[[str], str]  # the error in a value; "" if it is valid
 
 _CPUS = r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*"  # "0-3,^2"
 _GROUP = r"([a-zA-Z0-9_-]{1,64})?"  # of granular resource requests

@@ -64,7 +64,7 @@ class FlavorRecord(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float | None = None
 
     def shape(self) -> Flavor:
-        """The copy that a server keeps."""
+        """Return the copy of the flavor that a server keeps."""
         return Flavor(
             name=self.name,
             vcpus=self.vcpus,

@@ -75,7 +75,7 @@ class OnHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def number_of(record_id: str) -> int:
-    """Old versions want whole numbers as ids: the first 48 bits of the real one, always the same for the same thing."""
+    """Return the integer id that old microversions need: the first 48 bits of the real id, so it never changes."""
     return int(record_id.replace("-", "")[:12], 16)
 
 
@@ -85,7 +85,7 @@ def service_id(worker: Worker, binary: str) -> str:
 
 
 async def read_hosts(stores: Stores, down_after: float) -> list[HostRecord]:
-    """Return the hosts by name, of all cells that answer."""
+    """Return the hosts of all reachable cells, by name."""
     by_cell = await read_by_cell(stores, partial(_in_cell, down_after=down_after))
     return sorted((host for hosts in by_cell.values() for host in hosts or ()), key=lambda host: host.name)
 
@@ -154,7 +154,7 @@ async def read_workers(stores: Stores, lease_seconds: float) -> list[Worker]:
         Worker(
             id=row["id"],
             kind=row["kind"],
-            renewed_at=min(now, row["lease_until"] - lease_seconds),  # who is alone has a longer lease
+            renewed_at=min(now, row["lease_until"] - lease_seconds),  # a single worker has a longer lease
             is_up=row["lease_until"] > now,
         )
         for row in rows

@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 
 def fingerprint_of(public_key: str, kind: str) -> str:
-    """Return the fingerprint. Raises `Refused` if it is not a key of this kind."""
+    """Return the fingerprint. Raise `Refused` if it is not a key of this kind."""
     return _of_certificate(public_key) if kind == X509 else _of_ssh(public_key)
 
 
@@ -60,7 +60,7 @@ def _colons(digest: str) -> str:
 
 
 def make_pair(kind: str, user_id: str, now: float) -> Pair:
-    """Takes a good part of a second."""
+    """Make a key pair. This takes up to a second."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     key = rsa.generate_private_key(65537, BITS)
@@ -77,7 +77,7 @@ def _ssh_pair(key: RSAPrivateKey) -> Pair:
 
 
 def _certified(key: RSAPrivateKey, user_id: str, now: float) -> Pair:
-    """A certificate that signs itself, and its key as PKCS #12 in base64: what a Windows guest takes for logging in."""
+    """Return a self-signed certificate, and its key as PKCS #12 in base64: a Windows guest needs them for log-in."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.serialization import pkcs12

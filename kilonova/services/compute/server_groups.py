@@ -158,7 +158,7 @@ async def group_named(control: Store, group_id: str) -> ServerGroup | None:
 
 
 async def group_of_server(control: Store, server_id: str) -> ServerGroup | None:
-    """It has one at most; members are left out."""
+    """Return the group of a server, without its members. A server is in one group at most."""
     row = await control.ask(_GROUP_OF_SERVER, server_id=server_id)
     return None if row is None else _group(row)
 

@@ -56,7 +56,7 @@ class ServerQuery:
     changed_since: float | None = None
     changed_before: float | None = None
     matches: Callable[[ServerRecord], bool] | None = None
-    refresh: Callable[[Sequence[ServerRecord]], Awaitable[None]] | None = None  # what `matches` judges and no row has
+    refresh: Callable[[Sequence[ServerRecord]], Awaitable[None]] | None = None  # reads further data for `matches`
     partial: bool = False  # those of a cell that does not answer too, as far as control knows them
     skips_away: bool = True  # else a cell that does not answer is an error
 

@@ -20,12 +20,12 @@ from kilonova.store import keyset
 from kilonova.store.server_records import SELECTED, ServerRecord
 from kilonova.store.statements import Sql, by_bytes
 
-OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control knows as well
+OF_MAPPINGS = {"created_at", "id", "project_id", "user_id"}  # columns that control has too
 BOUNDS = {
     "changed_since": servers.c.updated_at >= bindparam("changed_since"),
     "changed_before": servers.c.updated_at <= bindparam("changed_before"),
 }
-MOST_SHAPES = 256  # anybody can ask in a new shape; the oldest is forgotten
+MOST_SHAPES = 256  # any caller can ask in a new shape; the oldest is forgotten
 
 
 class SortKey(NamedTuple):
@@ -92,7 +92,8 @@ class ServerOrder:
         return self.arrange(records) if marker is None else self.after(records, marker)
 
     def pruning(self, page: ServerPage) -> Prune:
-        """Leaves what can be on that page, however much is read."""
+        """Return a function that keeps only the records of that page, so that memory is bounded however many are
+        read."""
         return lambda records: self._from(records, page.after)[: page.limit]
 
     def arrange(self, records: list[ServerRecord]) -> list[ServerRecord]:

@@ -41,7 +41,7 @@ class ServerSummary(msgspec.Struct, frozen=True, kw_only=True):
     power_state: int
     host: str | None
     copy: int | None
-    runner: tuple[str, int] | None  # who has permission to run it
+    runner: tuple[str, int] | None  # the host and copy with permission to run
     turn: int
     operation: str | None  # the live one
     flavor: Flavor

@@ -96,7 +96,7 @@ class Assignments:
         await self._records.write(body)
 
     async def check(self, grant: Grant) -> None:
-        """Raises `Refused` when it is not granted, directly."""
+        """Raise `Refused` if there is no such direct grant."""
 
         async def body(tx: Tx) -> Row | None:
             return await rows.fetch(tx, role_assignments, lock=False, **_key(grant))
@@ -194,7 +194,7 @@ def _list(columns: tuple[str, ...], with_groups: bool) -> Sql:
 
 
 async def _fetch(tx: Tx, wanted: AssignmentFilter) -> Sequence[Row]:
-    """The rows themselves. An effective list is narrowed by role only once it is expanded."""
+    """Return the rows. An effective list is filtered by role only after its expansion."""
     by: dict[str, str] = {}
     if wanted.target.kind:
         by["target_kind"] = wanted.target.kind

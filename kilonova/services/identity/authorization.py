@@ -18,7 +18,7 @@ _domain = projects.alias("domain")
 
 
 def _with_domain(table: Table) -> Sql:
-    """One of them, with what its domain says."""
+    """Return the query for one user or project, with its domain's columns."""
     columns = (
         _domain.c.name.label("domain_name"),
         _domain.c.enabled.label("domain_enabled"),

@@ -18,12 +18,12 @@ OWN = (  # type, name, path below the public address
     ("network", "neutron", "/network"),
     ("placement", "placement", "/placement"),
     ("block-storage", "cinder", "/volume/v3"),
-    ("volumev3", "cinderv3", "/volume/v3"),  # what clients of an older age look for
+    ("volumev3", "cinderv3", "/volume/v3"),  # names that old clients look for
 )
 
 
 def _id_of(*parts: str) -> str:
-    """Always the same for the same thing: nothing of our own catalog is stored."""
+    """Return an id made from these names: always the same, because our own catalog is not stored."""
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:32]
 
 

@@ -66,7 +66,7 @@ class Credentials(RecordService):
 
 
 def _id_by_access_key(request: Mapping[str, Any]) -> str:
-    """An EC2 credential is found by its access key, so its id is that key's hash, as in Keystone."""
+    """Return the id of an EC2 credential: the hash of its access key, by which it is found, as in Keystone."""
     if request.get("type") != EC2:
         return ""
     try:

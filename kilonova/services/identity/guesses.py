@@ -1,4 +1,4 @@
-"""Limits of password guessing: failed log-ins by user and address, and turns at the costly comparison.
+"""Limits of password guessing: failed log-ins by user and address, and a queue for the costly comparison.
 
 The table is in memory: each process counts its own, and a restart forgets. That is enough to make guessing slow.
 """
@@ -25,7 +25,8 @@ class Guess(NamedTuple):
 
 
 class Guesses:
-    """Wrong passwords of the last minute. Other addresses of the same user are not affected."""
+    """The wrong passwords of the last minute, by user and address. Other addresses of the same user are not
+    affected."""
 
     def __init__(self, limit: int, *, clock: Callable[[], float] = time.monotonic, most: int = MOST_PAIRS) -> None:
         """`limit` 0: nothing is counted."""

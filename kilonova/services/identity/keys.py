@@ -1,4 +1,4 @@
-"""The keys that tokens are signed with: the newest signs, retired ones check until their last token has expired.
+"""The keys that sign tokens: the newest signs; retired keys verify until their last token has expired.
 
 An attacker who has read a key can sign any token with it. So a key is trusted within limits only: no token lives longer
 than ours do, and no token signed by a retired key outlives that key.
@@ -33,17 +33,19 @@ _REVOKE = Sql(delete(token_keys))
 
 
 class Sealing(Protocol):
-    """Encrypts what is kept in the database with a key that is not."""
+    """The encryption of stored secrets, with a key that is not in the database."""
 
     def close_text(self, text: str) -> str: ...
 
     def open_text(self, sealed: str) -> str:
-        """Raises a KilonovaError when it was sealed with another key."""
+        """Decrypt. Raise a KilonovaError if another key encrypted the text."""
 
 
 async def add_key(tx: Tx, seal: Sealing, *, uuid: str, secret: str, expiration: float, revoke: bool = False) -> str:
-    """The new key signs from now on. `secret` is 32 random bytes in URL-safe base64; `revoke`: the old keys go at once,
-    and with them every token that is out."""
+    """Add a key, which signs from now on. `secret` is 32 random bytes in URL-safe base64.
+
+    `revoke`: remove the old keys immediately, and with them every issued token.
+    """
     now = await tx.now()
     key_id = uuid.replace("-", "")[: 2 * KEY_ID_BYTES]
     if revoke:
@@ -73,7 +75,7 @@ class SigningKey:
     id: str
     secret: bytes
     created_at: float
-    until: float | None = None  # retired: worth nothing from then on
+    until: float | None = None  # retired: verifies nothing after that time
 
     def is_over(self, now: float) -> bool:
         return self.until is not None and self.until <= now
@@ -86,8 +88,11 @@ class SigningKey:
 
 
 def open_keys(key_rows: Sequence[Row], seal: Sealing) -> list[SigningKey]:
-    """All that can be read, the newest first. A key that was sealed with another `seal.key` is as good as lost: its
-    tokens are void, and `Identity.prepare` makes a new one."""
+    """Return the keys that can be decrypted, the newest first.
+
+    A key that was encrypted with another `seal.key` is skipped: its tokens are invalid, and `Identity.prepare` makes a
+    new key.
+    """
     keys = []
     for row in newest_first(key_rows):
         try:
@@ -100,7 +105,7 @@ def open_keys(key_rows: Sequence[Row], seal: Sealing) -> list[SigningKey]:
 
 
 def signer(keys: Sequence[SigningKey], now: float) -> SigningKey | None:
-    """The newest that has settled; a lone one need not."""
+    """Return the newest key that has settled; a single key need not have."""
     good = [key for key in keys if not key.is_over(now)]
     settled = (key for key in good if key.created_at + SETTLING_SECONDS <= now)
     return next(settled, good[-1] if good else None)

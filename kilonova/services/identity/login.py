@@ -82,7 +82,7 @@ async def find_user(tx: Tx, which: Which) -> Row | None:
 
 
 async def find_scope(tx: Tx, kind: str, which: Which) -> Scope:
-    """Return the scope. Raises `Refused` if it does not exist."""
+    """Return the scope. Raise `Refused` if it does not exist."""
     row: Row | None
     if kind == SYSTEM:
         return Scope(SYSTEM, ALL)

@@ -11,11 +11,11 @@ from kilonova.threads import PASSWORDS
 LONGEST = 4096  # characters, as Keystone's limit
 
 # 19 MiB and two passes: the least that OWASP recommends for argon2id, 20 to 30 ms on one core of 2024. Every command of
-# the openstack client logs in anew, so more would be felt; less would be cheap to guess from a stolen database.
+# the openstack client logs in again, so more would be felt; less would be cheap to guess from a stolen database.
 MEMORY_KIB, PASSES, LANES = 19456, 2, 1
 AT_ONCE = 2  # 19 MiB each while it is checked: a flood of logins may not eat the memory of the whole cloud
 
-# Of a password nobody knows: what an unknown user's password is compared with, so that it takes as long.
+# The hash of an unknown password: an unknown user's password is compared with it, so that it takes as long.
 NOBODY = (
     f"$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={LANES}"
     "$c2FsdCBvZiBub2JvZHkhIQ$dGhlcmUgaXMgbm8gc3VjaCBwYXNzd29yZCBhbnl3aGU"
@@ -41,8 +41,10 @@ class Passwords:
             return str(await PASSWORDS.run(hasher.hash, password))
 
     async def matches(self, password: str, stored_hash: str | None, guess: Guess | None = None) -> bool:
-        """Compare a password. `stored_hash` is None if the user does not exist or has no password. Raises `Refused`,
-        without comparing, for a `guess` of a user and address that had too many wrong ones."""
+        """Compare a password. `stored_hash` is None if the user does not exist or has no password.
+
+        Raise `Refused`, without comparing, if the user and address of `guess` had too many wrong passwords.
+        """
         refuse_long(password)
         self._guesses.refuse_blocked(guess)
         hasher = self._loaded()

@@ -132,7 +132,8 @@ async def fetch_as(tx: Tx, kind: RecordKind, project_id: str) -> Row:
 
 
 async def _parent(tx: Tx, parent_id: str, domain_id: str) -> tuple[str, str]:
-    """The parent's id and the domain; refused when the one is missing, in another domain, disabled or too deep."""
+    """Return the parent's id and the domain. Raise `Refused` if the parent is missing, in another domain, disabled or
+    too deep."""
     above = await rows.fetch(tx, projects, id=parent_id)
     if above is None:
         raise Refused("bad_request", f"Could not find the parent project or domain: {parent_id[:255]}.")

@@ -21,7 +21,7 @@ class RecordService:
         self.records = records
 
     async def check(self, tx: Tx, record_id: str, request: Mapping[str, Any], row: Row | None) -> Mapping[str, Any]:
-        """Return the values to write; `row` is None for a new record. Raises `Refused` if they are invalid."""
+        """Return the values to write; `row` is None for a new record. Raise `Refused` if they are invalid."""
         return request
 
     async def stamped(self, tx: Tx, row: Row, columns: Columns) -> Columns:
@@ -29,7 +29,7 @@ class RecordService:
         return columns
 
     async def leave(self, tx: Tx, row: Row) -> None:
-        """Prepare to delete the record. Raises `Refused` if it is still needed."""
+        """Prepare to delete the record. Raise `Refused` if it is still needed."""
 
     async def create(self, request: Mapping[str, Any], new_id: str = "", **columns: Any) -> Record:
         """Create a record. `columns`: those that a client does not set itself."""

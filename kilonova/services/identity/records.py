@@ -1,7 +1,7 @@
-"""Rows as plain records and back, found, listed and written the same way for every kind of thing that identity keeps.
+"""Rows as plain records and back, with the same find, list and write for every kind of identity record.
 
-A record is a dictionary as the API shows it: flags are true or false, what the client added beyond our columns
-(an email, say) stands beside the rest. Every write goes through `IdentityRecords.write`, which raises the version.
+A record is a dictionary as the API shows it: flags are true or false; attributes that a client added beyond our columns
+(an email, say) are at the same level. Every write goes through `IdentityRecords.write`, which raises the version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kilonova.world import Body, Ids, Row, Store, Tx
 T = TypeVar("T")
 FLAGS = frozenset({"enabled", "is_domain"})
 FORMS = {**dict.fromkeys(FLAGS, FLAG), "tags": JSON, "options": JSON}
-LINKS = "links"  # what a client read here and sends back
+LINKS = "links"  # a key of responses that clients send back
 
 _RAISE = Sql(update(identity_state).where(identity_state.c.id == 1).values(version=identity_state.c.version + 1))
 _VERSION = Sql(select(identity_state.c.version).where(identity_state.c.id == 1))
@@ -74,7 +74,7 @@ class IdentityRecords:
         return await self._store.read(body)
 
     async def write(self, body: Body[T]) -> T:
-        """The version's row is locked before anything is looked at, so what the body checks stays true until COMMIT."""
+        """Run a body that writes. The version's row is locked first, so the body's checks stay true until COMMIT."""
 
         async def whole(tx: Tx) -> tuple[int, T]:
             await tx.run(_RAISE)
@@ -109,7 +109,7 @@ class IdentityRecords:
 
 
 async def fetch(tx: Tx, kind: RecordKind, record_id: str) -> Row:
-    """Raises `Refused` when there is none."""
+    """Return the row. Raise `Refused` if it does not exist."""
     row = await rows.fetch(tx, kind.table, id=record_id)
     if row is None:
         raise missing(kind.label, record_id)

@@ -118,12 +118,13 @@ class Regions(CatalogRecords):
 
 
 def _without_nulls(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Clients send a null for a text that nobody gave."""
+    """Drop the nulls: clients send them for a text that was not given."""
     return {name: "" if value is None and name in ("name", "description") else value for name, value in request.items()}
 
 
 async def _with_region(tx: Tx, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Clients name a region that need not be there yet (`region`), or one that must (`region_id`)."""
+    """Set the region: clients name one that need not exist (`region`, which is created), or one that must
+    (`region_id`)."""
     given = dict(request)
     named, region_id = given.pop("region", None), given.get("region_id")
     if region_id is None and named:

@@ -43,7 +43,10 @@ class FirstKey:
 
 
 async def seed(control: Store, ids: Ids, first: FirstCloud, key: FirstKey, passwords: Passwords) -> bool:
-    """True if it was us. The state's row decides: it is locked, looked at, and marked in the same transaction."""
+    """Write the first records of a cloud. Return True if this process did it.
+
+    The state's row decides: it is locked, read and marked in the same transaction.
+    """
     hashes = await asyncio.gather(passwords.hash(first.admin_password), passwords.hash(first.demo_password))
     new = {name: ids.uuid().replace("-", "") for name in (*(f"role {role}" for role in ROLES), *_NAMED, "key")}
 
@@ -130,7 +133,8 @@ async def _seed_grants(tx: Tx, new: dict[str, str]) -> None:
 
 
 async def admin_project(control: Store) -> str:
-    """Its id: what a new cloud begins with belongs to the administrators. Empty when they have removed it."""
+    """Return the id of the administrators' project, which owns the first records of a new cloud; empty if it was
+    removed."""
 
     async def body(tx: Tx) -> str:
         row = await rows.fetch(tx, projects, name=ADMIN, domain_id=DEFAULT_DOMAIN)

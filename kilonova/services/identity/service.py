@@ -1,8 +1,8 @@
-"""The door to identity: logs people in, and checks tokens for every other service.
+"""The identity service: it logs users in, and checks tokens for every other service.
 
-Checking is the hot path, so who a token speaks for is kept in memory. A counter in the control database is raised by
-every write to identity; here it is read again at most once a second, and at once after a write of our own. Another
-counter: everything that was kept is forgotten.
+Checking is the hot path, so the caller of each token is cached in memory. Every write to identity raises a counter in
+the control database. It is read again at most once a second, and immediately after a write of this process. If it has
+changed, the cache is emptied.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kilonova.world import Clock, Ids, Row, Store, Tx
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-LOOK_SECONDS = 1.0  # after so long somebody else's write is noticed
+LOOK_SECONDS = 1.0  # the age of the cache at which another process's write must be noticed
 MOST_CACHED = 5_000  # callers in memory, about 1 kB each
 
 
@@ -118,7 +118,7 @@ class Identity:
         return caller
 
     async def authenticate(self, login: Login) -> Issued:
-        """Issue a token. Raises `Refused`: unauthorized, too_many_logins, or not_found for a token that is no longer
+        """Issue a token. Raise `Refused`: unauthorized, too_many_logins, or not_found for a token that is no longer
         valid."""
         try:
             return await self._authenticate(login)
@@ -142,7 +142,7 @@ class Identity:
         user_id = str(proven["id"]) if proven is not None else earlier.user_id if earlier is not None else ""
 
         async def body(tx: Tx, snapshot: IdentitySnapshot) -> tuple[float, Authorization]:
-            """The proofs once more: checking a password takes time, and what it proved may be over by now."""
+            """Check the proofs again: checking a password takes time, and they may have expired meanwhile."""
             if earlier is not None and await self._worth(tx, snapshot, login.token, began) is None:
                 raise void_token()
             standing = await settle(tx, snapshot, user_id, login)
@@ -220,7 +220,7 @@ class Identity:
     # -- within -------------------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Makes sure that what is kept in memory is of now."""
+        """Bring the cache in memory up to date."""
         async with self._looking:
             began = self._clock.monotonic()
             if not self._is_stale and began - self._looked < LOOK_SECONDS:
@@ -256,19 +256,19 @@ class Identity:
         return snapshot, value
 
     def _changed(self, version: int | None) -> None:
-        """We have written, or perhaps have."""
+        """Empty the cache: this process has written, or perhaps has."""
         self._is_stale = True
         self._callers.clear()
 
     async def _drop_old_keys(self, now: float) -> None:
-        """Retired keys past their time count no more; here they also leave the memory and the database."""
+        """Remove expired keys from memory and from the database. They already verify nothing."""
         left = self._snapshot.without_keys_past(now)
         if left is self._snapshot:
             return
         self._snapshot = left
         try:
             await self._control.write(forget_keys)
-        except KilonovaError as error:  # no reason to refuse whoever shows a token; the next rotation removes them
+        except KilonovaError as error:  # never refuses the holder of a token; the next rotation removes the keys
             logger.warning("expired token keys could not be removed: %s", error)
 
     async def _weigh(self, token: str, now: float) -> tuple[IdentitySnapshot, Issued | None]:

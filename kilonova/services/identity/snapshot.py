@@ -1,6 +1,7 @@
-"""Data that every token check needs and that seldom changes: keys, roles with those they imply, the operator's catalog.
+"""Data that every token check needs and that seldom changes: keys, roles and the roles they imply, the operator's
+catalog.
 
-Read whole, in one transaction, whenever the version in the database differs.
+It is read completely, in one transaction, whenever the version in the database differs.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class IdentitySnapshot:
         return claims if claims.expires_at > now and key.may_have_signed(claims, now, longest) else None
 
     def without_keys_past(self, now: float) -> IdentitySnapshot:
-        """Itself if there are none."""
+        """Return the snapshot without the expired keys."""
         left = [key for key in self.keys if not key.is_over(now)]
         if len(left) == len(self.keys):
             return self

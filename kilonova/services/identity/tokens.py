@@ -1,4 +1,4 @@
-"""Tokens as text: what one claims, packed and signed. Whether the claims still hold is read elsewhere.
+"""The format of tokens: claims, packed and signed. Whether the claims still hold is read elsewhere.
 
 A token is `kn1.` and, in URL-safe base64: the key's id (4 bytes), the claims (MessagePack), HMAC-SHA256 over both.
 """
@@ -50,7 +50,7 @@ def sign(claims: TokenClaims, key_id: str, key: bytes) -> str:
 
 
 def read(token: str, keys: Mapping[str, bytes]) -> tuple[str, TokenClaims] | None:
-    """The id of the key, and what it signed; None for anything that none of the keys has signed, whatever it is."""
+    """Return the key's id and the claims; None unless one of the keys signed the token."""
     if not token.startswith(PREFIX) or len(token) > LONGEST or "=" in token:
         return None
     text = token[len(PREFIX) :].translate(_TO_STANDARD)
@@ -74,5 +74,5 @@ def _mac(key: bytes, body: bytes) -> bytes:
 
 
 def audit_id_of(uuid: str) -> str:
-    """22 characters, as Keystone's are."""
+    """Return an audit id: 22 characters, as Keystone's."""
     return base64.urlsafe_b64encode(bytes.fromhex(uuid.replace("-", ""))).rstrip(b"=").decode()

@@ -83,7 +83,7 @@ class Users(DomainRecords):
 
 
 async def _refuse_domain_as_project(tx: Tx, project_id: str | None) -> None:
-    """It need not exist: a default project is a wish, tried at each login."""
+    """Refuse a domain as default project. A project that does not exist is allowed: each login tries it."""
     row = await rows.fetch(tx, projects, id=project_id) if project_id else None
     if row is not None and row["is_domain"]:
         raise Refused("bad_request", f"{project_id} is a domain and cannot be a default project.")

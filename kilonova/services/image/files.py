@@ -55,8 +55,8 @@ class ImageFiles:
         return self.folder / name
 
     async def begin(self, name: str, *, tiny: bool = False) -> Draft:
-        """An empty file that survives a crash from now on, so that the next start finds what was not finished. `tiny`:
-        it may use the reserve of the disk."""
+        """Create an empty file that survives a crash from now on, so that the next start finds an unfinished upload.
+        `tiny`: it may use the reserve of the disk."""
         with _storage():
             return await self._threads.run(self._begin, name, DiskReserve(0) if tiny else self._reserve)
 
@@ -98,7 +98,7 @@ class ImageFiles:
             with self.path(name).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
-            return True  # renamed or removed just now: somebody was at it
+            return True  # another process has just renamed or removed it
         except OSError as error:
             return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
         return False
@@ -122,12 +122,12 @@ class Draft:
         self._final = final
         self._path = final.with_name(self.name)
         self._file = self._path.open("xb", buffering=0)
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # while it is open: other APIs that start see that somebody is at it
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # while it is open: other APIs that start see that it is in use
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._sha512 = hashlib.sha512()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._busy = threading.Lock()  # who is cancelled goes on to `abandon` while its thread may still be writing
+        self._busy = threading.Lock()  # a cancelled writer goes on to `abandon` while its thread may still be writing
 
     async def add(self, chunk: bytes) -> None:
         self.size += len(chunk)

@@ -20,7 +20,7 @@ DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi
 HASH_ALGORITHM = "sha512"
 
 MOST_PROPERTIES = MOST_TAGS = MOST_MEMBERS = 128  # of one image
-MOST_SHOWN = 80  # characters of a strange id that are told back
+MOST_SHOWN = 80  # characters of an invalid id that an error quotes
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +40,13 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     checksum: str | None = None
     hash_algorithm: str | None = None
     hash_value: str | None = None
-    marker: str | None = None  # what simulated guests find on it
+    marker: str | None = None  # the content that simulated guests find on it
     file: str | None = None
     created_at: float = 0.0
     updated_at: float = 0.0
     properties: dict[str, str] = {}
     tags: tuple[str, ...] = ()
-    is_member: bool = False  # the project of the caller who looks is one of its members
+    is_member: bool = False  # the caller's project is one of its members
 
     def is_owned_by(self, caller: Caller) -> bool:
         return bool(caller.project_id) and self.owner == caller.project_id

@@ -16,7 +16,7 @@ from kilonova.services.volume.qcow2 import Qcow2
 RAW, QCOW2 = "raw", "qcow2"
 _SECTOR = 512
 _FOOTER = b"conectix"  # of a VHD
-# Where each format says what it is; one of these must match. Formats that are not here are bytes.
+# The signatures of each format; one of them must match. Other formats are bytes.
 _MARKS: dict[str, tuple[tuple[int, bytes], ...]] = {
     "vmdk": ((0, b"KDMV"), (0, b"COWD"), (0, b"# Disk DescriptorFile")),
     "vhdx": ((0, b"vhdxfile"),),
@@ -27,7 +27,7 @@ _MARKS: dict[str, tuple[tuple[int, bytes], ...]] = {
 
 
 def inspect(path: Path, disk_format: str | None, most: int) -> int | None:
-    """Return the size of the disk if the format has it. Raises `Refused` with the reason. It reads less than 1 MB of
+    """Return the size of the disk if the format has it. Raise `Refused` with the reason. It reads less than 1 MB of
     any file; `most`: bytes that a disk may have."""
     with path.open("rb", buffering=0) as file:
         length = file.seek(0, 2)

@@ -34,7 +34,7 @@ def _has_tag(param: str) -> ColumnElement[bool]:
 
 
 def _membership(param: str) -> ColumnElement[bool]:
-    """Of images that others share with the project, those where its membership has this status."""
+    """Select every image except those shared with the project under another membership status."""
     member = image_members.c
     theirs = and_(member.image_id == images.c.id, member.member_id == bindparam("project"))
     return or_(images.c.visibility != SHARED, _OWN, exists().where(and_(theirs, member.status == bindparam(param))))
@@ -63,8 +63,8 @@ IMAGE = Kind(
 
 
 def scope(caller: Caller, visibility: str = "", member_status: str = "accepted") -> tuple[Condition, ...]:
-    """Return the conditions of a list that asks for no more than this: shared images that the project accepted, and no
-    other projects' community images. `visibility`: one of them, or ALL; `member_status`: ALL for any."""
+    """Return the conditions of a list. Without options it leaves out shared images that the project has not accepted,
+    and community images of other projects. `visibility`: one value, or ALL; `member_status`: ALL for any."""
     conditions = []
     if not caller.is_admin and member_status != ALL:
         conditions.append(Condition(MEMBERSHIP, EQUAL, member_status))

@@ -1,5 +1,5 @@
-"""The content that simulated guests find on an image. The bytes of a simulated disk begin with a line that names it, so
-a server made from a snapshot has the content of the snapshot, however its bytes were moved in between."""
+"""The content that simulated guests find on an image. The first line of a simulated disk names it, so a server made
+from a snapshot has the content of the snapshot, however its bytes were moved in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom an image is shared with: projects that may see it, and whether they want it in their lists."""
+"""The members of an image: the projects that it is shared with, and whether they accepted it into their lists."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class ImageQuotas:
         return await self._control.write(body)
 
     async def admit(self, project_id: str | None, more: int) -> None:
-        """Count bytes that are on their way. Raises `Refused`; the caller gives them back with `forget` in any case."""
+        """Count bytes that are on their way. Raise `Refused`; the caller gives them back with `forget` in any case."""
         if not project_id:
             return
         self._coming[project_id] += more

@@ -74,7 +74,7 @@ def _image(row: Row, properties: dict[str, str], tags: list[str]) -> Image:
 
 
 async def insert_image(tx: Tx, image: Image) -> None:
-    """Raises `Refused` when an image has or ever had this id."""
+    """Insert an image. Raise `Refused` if an image has or ever had this id."""
     if not await insert_unless_known(tx, image):
         raise Refused("image_exists", f"Image ID {image.id} already exists!")
 
@@ -91,7 +91,7 @@ async def insert_unless_known(tx: Tx, image: Image) -> bool:
 
 
 async def save_image(tx: Tx, old: Image, new: Image) -> None:
-    """Writes what differs."""
+    """Write the attributes that differ."""
     _check_limits(new)
     changed = [name for name in _COLUMNS if getattr(old, name) != getattr(new, name)]
     if changed:

@@ -53,7 +53,7 @@ def _pieces(path: Path) -> list[bytes]:
 
 
 async def _is_needed(control: Store, files: ImageFiles, name: str) -> bool:
-    """It was never planted; or it was, its record is there, and its file is not."""
+    """Return True if the image was never planted, or if it was and its record exists but its file does not."""
     image_id = id_of(name)
 
     async def look(tx: Tx) -> tuple[bool, bool]:

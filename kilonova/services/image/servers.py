@@ -74,12 +74,12 @@ class ServerImages:
         """Delete the image with the bytes received so far. False: it is active, and stays."""
 
         async def body(tx: Tx) -> bool:
-            await rows.put(tx, image_ids, unless_there=True, id=image_id)  # nobody creates it after this
+            await rows.put(tx, image_ids, unless_there=True, id=image_id)  # it cannot be created after this
             image = await fetch_image(tx, image_id, lock=True)
             if image is not None and image.status not in (QUEUED, SAVING):
                 return False
             if image is not None:
-                await remove_image(tx, image_id, None)  # whoever uploads it removes the file
+                await remove_image(tx, image_id, None)  # the process that uploads it removes the file
             return True
 
         return await self._control.write(body)

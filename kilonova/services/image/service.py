@@ -24,7 +24,7 @@ from kilonova.world import Clock, Ids, Store, Tx
 
 class ImageFile(NamedTuple):
     path: Path
-    disk_format: str  # as declared: nobody may believe the content
+    disk_format: str  # as declared: never to be trusted
 
 
 class Images:
@@ -47,7 +47,8 @@ class Images:
     async def prepare(self, owner: str, guest_image: str = "") -> None:
         """Clean up after a crash and create a new cloud's images: at every start, before the first request.
 
-        `owner` is the project that owns those. `guest_image`: the file of one more, a qcow2 that real guests boot from.
+        `owner` is the project that owns them. `guest_image` is the file of one more image, a qcow2 that real guests
+        boot from.
         """
         await self._uploads.clean()
         await seeds.plant(self._control, self._clock, self._files, owner)
@@ -121,8 +122,8 @@ class Images:
     async def receive_disk(
         self, image_id: str, disk_format: str, chunks: AsyncIterator[bytes], declared_size: int | None = None
     ) -> None:
-        """The bytes of an image that an operation made of a server, from the server's host. Once it is active, sending
-        them again changes nothing."""
+        """Receive the bytes of an image that an operation made of a server, from the server's host. Once it is active,
+        sending them again changes nothing."""
 
         image = await self.record(image_id)
         if image is None:

@@ -1,7 +1,7 @@
-"""An upload: the record is queued, saving while bytes come, active when all of them are on the disk.
+"""Uploads: the record is queued, then saving while bytes arrive, then active when all of them are on the disk.
 
 The file exists before the record says saving, and is complete before the record says active. So the next start can
-clear up after a crash (`clean`): where the record still says saving, the image is queued again. An unfinished file is
+clean up after a crash (`clean`): an image whose record still says saving is queued again. An unfinished file is
 removed. A complete one is set aside: if the record is from a backup, the file may be an image that was active since.
 """
 
@@ -33,7 +33,7 @@ LOOK_BYTES = 64 * 1024**2  # between two looks whether the image is still wanted
 
 
 class Caps(NamedTuple):
-    """The most bytes of one image, of the disk that it holds, and of all images of a project by default."""
+    """Limits in bytes: of one image, of the disk that it contains, and of all images of a project by default."""
 
     size: int = 1024**4
     virtual_size: int = 16 * 1024**4
@@ -67,8 +67,8 @@ class Uploads:
     async def receive(
         self, image: Image, chunks: AsyncIterator[bytes], declared_size: int | None = None, *, takes_over: bool = False
     ) -> None:
-        """`told_size` is what the client says will come; nothing is kept when something else does. `takes_over`: from
-        an upload of the same image that nobody has heard the end of."""
+        """Store the bytes of an image. `declared_size` is the size that the client declared; another size is refused.
+        `takes_over`: replace an upload of the same image whose end is unknown."""
         _check_may_start(image, takes_over=takes_over)
         if declared_size is not None and declared_size > self._caps.size:
             raise self._too_large()
@@ -109,7 +109,7 @@ class Uploads:
 
         async def body(tx: Tx) -> None:
             values = {"status": SAVING, "file": name, "updated_at": now}
-            # The format, too: what is inspected at the end is what was declared at the beginning.
+            # The format, too: the inspection at the end uses the one declared at the beginning.
             if not await rows.change(tx, images, values, id=image.id, status=QUEUED, disk_format=image.disk_format):
                 if await rows.fetch(tx, images, id=image.id) is None:
                     raise no_such_image(image.id)
@@ -154,7 +154,7 @@ class Uploads:
             raise Refused("image_size_differs", f"Expected {declared_size} bytes, received {draft.size}.")
 
     async def _check_wanted(self, image: Image, name: str) -> None:
-        """Deleted meanwhile, at whichever API: the rest need not come."""
+        """Raise `Refused` if the image was deleted meanwhile, by any API process, or if another upload took over."""
 
         async def body(tx: Tx) -> bool:
             return await rows.fetch(tx, images, id=image.id, status=SAVING, file=name) is not None
@@ -192,7 +192,7 @@ class Uploads:
             raise await self._lost(image.id)
 
     async def _lost(self, image_id: str) -> Refused:
-        """Why an upload ends that has not failed."""
+        """Return the error of an upload that ended without a failure: taken over, or its image deleted."""
 
         async def body(tx: Tx) -> bool:
             return await rows.fetch(tx, images, id=image_id) is not None
@@ -202,9 +202,10 @@ class Uploads:
         return deleted_meanwhile(image_id)
 
     async def _give_up(self, image_id: str, name: str, draft: Draft) -> bool:
-        """True: it is active after all, as when the answer to a COMMIT was lost or not waited for.
+        """Give up an upload. Return True if the image is active after all: the response to a COMMIT was lost or not
+        awaited.
 
-        The record first: while the file is there, a start after a crash can still put the record right.
+        The record comes first: while the file exists, a start after a crash can still correct the record.
         """
         try:
             if await self._back_to_queued(image_id, name):
@@ -215,7 +216,7 @@ class Uploads:
         return False
 
     async def _back_to_queued(self, image_id: str, name: str) -> bool:
-        """Unless it is active: then True, and nothing is changed."""
+        """Queue the image again. Return True, and change nothing, if it is active."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> bool:
@@ -226,7 +227,7 @@ class Uploads:
         return await self._control.write(body)
 
     async def clean(self) -> None:
-        """Clear up after uploads that a former process did not finish; before the first request.
+        """Clean up after uploads that a former process did not finish. Call this before the first request.
 
         A complete file is never removed here (law 15): perhaps the record is missing or old, not the image.
         """

@@ -28,7 +28,7 @@ MAC_PREFIX = "fa:16:3e"
 MACS_TRIED = 10
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _DIGITS = {4: 8, 6: 32}
-_SHOWN = 60  # characters of a wrong value that are told back
+_SHOWN = 60  # characters of a wrong value that an error quotes
 
 
 def invalid(message: str) -> Refused:
@@ -53,7 +53,7 @@ def address_of(text: str, what: str = "ip_address") -> Address:
 
 
 def net_of(text: str, what: str = "cidr") -> Net:
-    """Host bits are dropped, as Neutron does; a netmask instead of a prefix length is not understood."""
+    """Parse a CIDR. Host bits are dropped, as Neutron does; a netmask instead of a prefix length is refused."""
     _, slash, prefix = text.partition("/")
     try:
         if slash and "%" not in text and prefix.isascii() and prefix.isdigit() and len(prefix) <= 3:
@@ -87,7 +87,7 @@ def from_key(key: str) -> Address:
 
 
 def moved(key: str, by: int) -> str:
-    """The key of the address `by` further; beyond the last address it is one that no range has."""
+    """Return the key of the address `by` further. Beyond the last address, no range contains it."""
     return f"{max(int(key, 16) + by, 0):0{len(key)}x}"
 
 
@@ -108,7 +108,8 @@ def check_net(net: Net, *, dhcp: bool) -> None:
 
 
 def hosts_of(net: Net) -> tuple[int, int]:
-    """First and last address that a port may have: without the network's own and, in IPv4, the broadcast address."""
+    """Return the first and last address that a port may have: without the network's own and, in IPv4, the broadcast
+    address."""
     first, last = int(net.network_address), int(net.broadcast_address)
     if net.max_prefixlen - net.prefixlen < 2:
         return first, last
@@ -120,7 +121,7 @@ def default_gateway(net: Net) -> Address:
 
 
 def check_gateway(net: Net, gateway: Address) -> None:
-    """An IPv6 gateway may be a link-local address, which no subnet of ours has."""
+    """Refuse an unusable gateway. In IPv6 it may be a link-local address outside of the subnet."""
     if gateway.version == 6 and gateway.is_link_local and gateway not in net:
         return
     first, last = hosts_of(net)
@@ -138,7 +139,7 @@ def default_pools(net: Net, gateway: Address | None) -> list[dict[str, str]]:
 
 
 def pools_of(net: Net, pools: Sequence[Pool]) -> list[dict[str, str]]:
-    """Checked, in the order of their addresses."""
+    """Check the allocation pools and return them ordered by address."""
     first, last = hosts_of(net)
     bounds: list[tuple[Address, Address]] = []
     for pool in pools:
@@ -209,7 +210,7 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def macs_for(port_id: str) -> list[str]:
-    """Candidates, the same ones each time: a port's id is random already."""
+    """Return candidate MACs for a port: always the same, since a port's id is random already."""
     digits = hashlib.sha256(port_id.encode()).hexdigest()
     parts = (digits[start : start + 6] for start in range(0, 6 * MACS_TRIED, 6))
     return [f"{MAC_PREFIX}:{part[:2]}:{part[2:4]}:{part[4:]}" for part in parts]

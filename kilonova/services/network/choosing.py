@@ -159,7 +159,7 @@ def _the_one(key: str, ids: list[str]) -> str:
 
 
 def _refuse_doubles(wanted: Sequence[WantedPort]) -> None:
-    """The same network twice is fine: two ports there. The same port or address is not."""
+    """Refuse a port or address that is requested twice. A network may be: the server gets two ports there."""
     ports, addresses = set(), set()
     for want in wanted:
         if bool(want.network_id) is bool(want.port_id):

@@ -1,4 +1,4 @@
-"""What every noun of Network works with."""
+"""The dependencies of every module of Network."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def addresses_of(tx: Tx, port_ids: Sequence[str]) -> dict[str, list[Fixed]
 
 
 class Addressing:
-    """Gives one port its addresses."""
+    """The allocation of one port's addresses."""
 
     def __init__(self, tx: Tx, network_id: str, inside: Sequence[Row], port_id: str, mac: str) -> None:
         self._tx, self._network_id, self._subnets = tx, network_id, inside
@@ -149,7 +149,7 @@ def _is_usable(subnet: Row, address: Address) -> bool:
 
 
 async def take_away(tx: Tx, taken: Sequence[Row | Mapping[str, str]]) -> None:
-    """Addresses (rows of fixed_ips) go back to where the next port finds them."""
+    """Free addresses (rows of fixed_ips) for the next port."""
     if not taken:
         return
     homes = {row["id"]: row for row in await tx.all(_BY_IDS, ids=sorted({each["subnet_id"] for each in taken}))}

@@ -26,8 +26,8 @@ from kilonova.world import Row, Tx
 
 NOBODY = {"port_id": "", "fixed_address": "", "router_id": "", "status": "DOWN"}
 
-# Of the project itself, else of the one that has the subnet. A router of a third project is never used: its owner could
-# not take its interface or gateway away any more.
+# The router of the project itself, else of the subnet's project. A router of a third project is never used: its owner
+# could not take its interface or gateway away any more.
 _ROUTER_FOR = Sql(
     select(routers.c.id)
     .select_from(
@@ -81,8 +81,8 @@ class FloatingIps(Noun[NetworkContext]):
     async def _lock_all(
         self, tx: Tx, viewer: str | None, network_id: str, port_id: str, old_id: str = ""
     ) -> Row | None:
-        """The port. The external network and those of the port and the one before are locked, so that neither the way
-        nor a port goes meanwhile; the servers that have these ports are shown another way from now on."""
+        """Lock the external network and those of the new and the old port, so that neither the route nor a port is
+        removed meanwhile. Mark the servers of both ports as outdated. Return the new port."""
         old = await rows.fetch(tx, ports, id=old_id) if old_id else None
         port = await find_one(tx, PORT, viewer, port_id) if port_id else None
         await lock_networks(tx, [network_id, *(each["network_id"] for each in (old, port) if each is not None)])
@@ -105,7 +105,8 @@ class FloatingIps(Noun[NetworkContext]):
         return given[0]["ip_address"]
 
     async def _with_room(self, tx: Tx, network_id: str) -> str:
-        """The first IPv4 subnet with a free address; when all are full, any: its refusal is the answer."""
+        """Return the first IPv4 subnet with a free address; if all are full, any of them, whose allocation then
+        fails."""
         inside = await tx.all(_SUBNETS_V4, network_id=network_id)
         if not inside:
             text = f"Bad floatingip request: Network {network_id} does not contain any IPv4 subnet."

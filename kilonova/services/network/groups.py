@@ -134,7 +134,7 @@ class SecurityGroups(Noun[NetworkContext]):
 
 
 def rule_row(standard: Columns, group_id: str, direction: str, ethertype: str) -> Columns:
-    """Everything of that direction; callers narrow it."""
+    """Return a rule for all traffic of that direction; callers narrow it."""
     return {
         **standard,
         "group_id": group_id,
@@ -149,7 +149,7 @@ def rule_row(standard: Columns, group_id: str, direction: str, ethertype: str) -
 
 
 def _beside(record_id: str, number: int) -> str:
-    """An id for a rule made with its group, drawn from the group's own: a transaction may run twice."""
+    """Return the id of a rule made with its group, derived from the group's own: a transaction may run twice."""
     return str(uuid.uuid5(uuid.UUID(record_id), str(number)))
 
 

@@ -76,7 +76,7 @@ _PAIRS_OF_MEMBERS = Sql(
 
 
 class GuestPorts:
-    """Reads them. The members of remote groups are kept for a moment: a group may have thousands."""
+    """The ports of servers. The members of remote groups are cached briefly: a group may have thousands."""
 
     def __init__(self, context: NetworkContext) -> None:
         self._context = context

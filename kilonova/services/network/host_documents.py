@@ -93,7 +93,7 @@ class HostDocuments:
             node = await tx.one(_NODE)
             here = await read_routers(tx) if node is not None and node["host"] == host else []
             used = {one.port.network_id for one in mine} | {leg.network_id for one in here for leg in one.legs}
-            # Not those that are kept for orders: what is asked for after a change has the change.
+            # Not those cached for orders: a request after a change must see the change.
             members = await read_members(tx, sorted(groups)) if groups else {}
             return NetworkDocument(
                 ports=mine,

@@ -1,4 +1,4 @@
-"""Joining subnets to routers."""
+"""Add subnets to routers and remove them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Interfaces:
         self, tx: Tx, viewer: str | None, router: Row, subnet_id: str, new_id: str, now: float
     ) -> Record:
         subnet = await find_one(tx, SUBNET, viewer, subnet_id)
-        if viewer not in (None, subnet["project_id"]):  # else anybody could take a shared network's gateway
+        if viewer not in (None, subnet["project_id"]):  # else any project could take a shared network's gateway
             text = f"Cannot add an interface to the router: subnet {subnet_id} belongs to another project."
             raise Refused("bad_request", text)
         if not subnet["gateway_ip"]:

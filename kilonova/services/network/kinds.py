@@ -49,7 +49,7 @@ def _kind(
 
 
 def _tagged(table: Table, name: str) -> Filter:
-    """`tags`: all of the given ones, `tags-any`: one of them, `not-…`: the opposite."""
+    """Return the filters on tags. `tags`: all of the given ones, `tags-any`: one of them, `not-…`: the opposite."""
 
     def condition(param: str) -> ColumnElement[bool]:
         ids = tables.tags.c.record_id
@@ -107,7 +107,7 @@ SUBNET = _kind(
         "ipv6_ra_mode": ("ipv6_ra_mode", MAYBE),
         "ipv6_address_mode": ("ipv6_address_mode", MAYBE),
     },
-    # Not those of an external network: a project reaches it through a router, never by a port of its own.
+    # Not those of an external network: a project reaches it through a router, never by its own port.
     also_visible=or_(
         _S.c.network_id.in_(select(_N.c.id).where(_N.c.shared == 1)),
         _S.c.network_id.in_(_OWN_NETWORKS),

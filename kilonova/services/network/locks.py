@@ -1,5 +1,5 @@
-"""Two kinds of locks keep writers apart: a project's row guards its quota and security groups, a network's row guards
-everything inside it. A writer that takes several takes projects first, then networks in the order of their ids."""
+"""The two kinds of locks: a project's row guards its quota and security groups, a network's row guards everything
+inside it. A writer that takes several takes projects first, then networks in the order of their ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating and deleting ports, for all that need one: the API, servers, routers, floating ips.
+"""Create and delete ports, for all callers that need one: the API, servers, routers, floating IPs.
 
 Callers hold the lock of the network's row, and of the project's when security groups are named.
 """
@@ -115,14 +115,14 @@ async def replace_addresses(tx: Tx, port: Row, wanted: Sequence[Mapping[str, Any
         else:
             before.remove(same)
             addresses.append({"subnet_id": same["subnet_id"], "ip_address": same["address"]})
-    # All are given up and taken again in the wished order: under the network's lock nobody comes between.
+    # All are released and taken again in the requested order: the network's lock keeps others away.
     await take_away(tx, await taken_by(tx, [port["id"]]))
     inside = await subnets_of(tx, port["network_id"])
     given = await Addressing(tx, port["network_id"], inside, port["id"], port["mac"]).give(
         addresses, to_router=to_router
     )
     if port["device_owner"] != ROUTER_INTERFACE:
-        refuse_gateways(inside, fresh)  # not what it had: the gateway may have come to its address later
+        refuse_gateways(inside, fresh)  # not its former ones: the gateway may have got its address later
     await _refuse_lost_floating(tx, port["id"], {fixed["ip_address"] for fixed in given})
 
 

@@ -22,7 +22,7 @@ from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
 MTU = 1500
-TUNNELLED_MTU = 1450  # what VXLAN leaves of it
+TUNNELLED_MTU = 1450  # the rest of it under VXLAN
 LEAST_MTU = {4: 68, 6: 1280}
 ZONE = "nova"
 WITH_PHYSICAL = ("flat", "vlan")
@@ -34,7 +34,7 @@ _SUBNETS = Sql(
     .where(in_list(subnets.c.network_id, "ids"))
     .order_by(subnets.c.created_at, subnets.c.id)
 )
-# The first number behind one that is used, with room for one more.
+# The first number after a used one, with one more number free.
 _NEXT_SEGMENT = Sql(
     select((_USED.c.segmentation_id + 1).label("number"))
     .where(
@@ -86,7 +86,7 @@ class NetworkRecords(Noun[NetworkContext]):
         default["mtu"] = TUNNELLED_MTU if segment["provider:network_type"] == "vxlan" else MTU
         columns = NETWORK.columns_of({**default, **request, **segment})
         if columns["network_type"] in SEGMENTS:
-            await lock_project(tx, "")  # segments belong to no project: whoever takes one waits for the others
+            await lock_project(tx, "")  # segments belong to no project: all that allocate one wait here
             if columns["segmentation_id"] == -1:
                 columns["segmentation_id"] = await self._free_segment(tx, columns)
             await self._refuse_taken_segment(tx, columns)
@@ -159,8 +159,10 @@ class NetworkRecords(Noun[NetworkContext]):
 
 
 def _segment(request: Attributes) -> Columns:
-    """The provider's attributes, complete; what does not go together is refused. Servers of one network are on many
-    hosts, so it is a tunnel between them unless the request says otherwise; routers have the external ones on one."""
+    """Return the provider's attributes, complete. Raise `Refused` if they contradict each other.
+
+    By default a network is a tunnel, because its servers are on many hosts, and an external network is local.
+    """
     kind = request.get("provider:network_type") or ("local" if request.get("router:external") else "vxlan")
     physical = request.get("provider:physical_network") or ""
     number = request.get("provider:segmentation_id")

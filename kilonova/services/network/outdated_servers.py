@@ -1,9 +1,9 @@
 """Servers whose record is out of date: their ports, addresses, groups or names changed through this service.
 
 An operation writes a server's ports into the server's own row, so that showing it needs no other query. A change made
-here marks the server in the same transaction; a reader of the server then reads the ports themselves, until they are
-released. Callers hold the lock that an allocation needs too (the network's, or a group's project's), so no port is
-missed.
+here marks the server in the same transaction. Until an operation clears the mark, a reader of the server reads the
+ports themselves. Callers hold the lock that an allocation needs too (the network's, or a group's project's), so no port
+is missed.
 """
 
 from __future__ import annotations

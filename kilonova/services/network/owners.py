@@ -5,7 +5,7 @@ ROUTER_INTERFACE = "network:router_interface"
 ROUTER_GATEWAY = "network:router_gateway"
 FLOATING_IP = "network:floatingip"
 
-OF_THE_NETWORK = "network:"  # those ports carry everybody's traffic: no security groups by default
+OF_THE_NETWORK = "network:"  # those ports carry all projects' traffic: no security groups by default
 OF_ROUTERS = (ROUTER_INTERFACE, ROUTER_GATEWAY, FLOATING_IP)
 
 

@@ -154,14 +154,14 @@ class Ports(Noun[NetworkContext]):
 
 
 def _or_empty(key: str, value: Any) -> Any:
-    """A null empties what is a list, a map or a text."""
+    """Convert a null into an empty list, map or text."""
     if value is not None or key in ("security_groups", "fixed_ips", "mac_address"):
         return value
     return {"allowed_address_pairs": [], "binding:profile": {}}.get(key, "")
 
 
 def _refuse_router_owner(request: Attributes) -> None:
-    """Else anybody could make a port that looks like another project's router."""
+    """Refuse the owner of a router's ports: any project could make a port that looks like another project's router."""
     if request.get("device_owner") in OF_ROUTERS:
         raise invalid(f"device_owner '{request['device_owner']}' comes with a router or a floating ip, not by itself.")
 

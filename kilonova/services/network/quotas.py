@@ -43,7 +43,7 @@ class NetworkQuotas(ServiceQuotas):
         self.configured: Limits = self._configured
 
     async def charge(self, tx: Tx, project_id: str, kind: str, count: int = 1) -> None:
-        """Raises `Refused` when `count` more would be too many. The project's row is locked by the caller."""
+        """Raise `Refused` if `count` more would exceed the limit. The caller has locked the project's row."""
         limit = await self._limit(tx, project_id, kind)
         if not await self._fits(tx, project_id, kind, count, limit):
             raise Refused("over_quota", f"Quota exceeded for resources: ['{kind}']. {limit} are allowed.")
@@ -60,7 +60,7 @@ class NetworkQuotas(ServiceQuotas):
         return limit < 0 or await self._counted(tx, project_id, kind, limit) + count <= limit
 
     async def _counted(self, tx: Tx, project_id: str, kind: str, limit: int) -> int:
-        """Counted as far as it matters."""
+        """Count the project's records, but not beyond the limit plus one."""
         row = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
         return 0 if row is None else int(row["used"])
 

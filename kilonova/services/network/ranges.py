@@ -1,7 +1,7 @@
-"""The free addresses of a subnet, kept as ranges. Taking the lowest, taking a certain one and giving one back each look
-at two rows at most, with twenty ports or twenty thousand.
+"""The free addresses of a subnet, stored as ranges. To take the lowest, take a certain one or give one back reads at
+most two rows, with twenty ports or twenty thousand.
 
-Callers hold the lock of the network's row, so nobody else changes these ranges meanwhile.
+Callers hold the lock of the network's row, so these ranges do not change meanwhile.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _INSERT = Sql(insert_row(free_ranges))
 
 
 async def fill(tx: Tx, subnet_id: str, ranges: Iterable[Range]) -> None:
-    """Exactly these are free from now on."""
+    """Replace the free ranges of a subnet."""
     await rows.remove(tx, free_ranges, subnet_id=subnet_id)
     await tx.many(_INSERT, [{"subnet_id": subnet_id, "first": first, "last": last} for first, last in ranges])
 
 
 async def take_lowest(tx: Tx, subnet_id: str) -> Address | None:
-    """Take the lowest free address. None: there is no free one."""
+    """Take the lowest free address; None if there is none."""
     row = await tx.one(_LOWEST, subnet_id=subnet_id)
     if row is None:
         return None

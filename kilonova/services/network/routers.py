@@ -91,7 +91,7 @@ class Routers(Noun[NetworkContext]):
     async def _way_out(
         self, tx: Tx, viewer: str | None, router: Any, info: Mapping[str, Any] | None, now: float
     ) -> Columns:
-        """The columns of the router that change. An empty wish closes it."""
+        """Return the columns of the router that change. An empty request removes the gateway."""
         if not info:
             await self._close(tx, router)
             return dict(NONE_YET)
@@ -107,7 +107,7 @@ class Routers(Noun[NetworkContext]):
         network = await lock_network(tx, network_id)
         port_id = str(uuid.uuid5(uuid.UUID(router["id"]), f"gateway {router['revision']}"))
         columns = {"device_id": router["id"], "device_owner": ROUTER_GATEWAY, **binding(""), "status": "ACTIVE"}
-        # No project has it: whoever owns the router must not see what else lies on the external network.
+        # It belongs to no project: the router's owner must not see what else is on the external network.
         new = NewPort(id=port_id, project_id="", fixed_ips=wanted, columns=columns, to_router=True)
         await make_port(tx, network, new, now)
         return {"gateway_network_id": network_id, "gateway_port_id": port_id, **snat}

@@ -53,7 +53,7 @@ class Rules(Noun[NetworkContext]):
 
 
 def _protocol(wanted: Any) -> str:
-    """ "" is any. A number stays a number, as text."""
+    """Parse a protocol; "" is any. A number stays a number, as text."""
     text = "" if wanted is None else str(wanted).lower()
     if text in ("", "any"):
         return ""

@@ -11,7 +11,7 @@ from kilonova.world import Tx
 
 SEED = "first networks"
 FIRST = (
-    # Servers that name no network land here, so it is the only shared one that is not external.
+    # Servers that name no network get this one, so it is the only shared one that is not external.
     ({"name": "shared", "shared": True}, {"name": "shared-subnet", "cidr": "10.10.0.0/16", "enable_dhcp": True}),
     (
         {"name": "public", "router:external": True},
@@ -21,7 +21,8 @@ FIRST = (
 
 
 async def prepare(context: NetworkContext, networks: NetworkRecords, subnets: Subnets, owner: str) -> None:
-    """One transaction, so a crash leaves either all of it or nothing; two processes at once make it once."""
+    """Create the first networks in one transaction: a crash leaves all or nothing, and of two processes only one
+    creates them."""
 
     async def look(tx: Tx) -> bool:
         return await rows.fetch(tx, seeds, name=SEED) is not None

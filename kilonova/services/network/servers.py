@@ -1,5 +1,8 @@
-"""The ports of servers. Every write comes from another journal, so it passes the server's fence first (law 2): an older
-one changes nothing, the same one again finds by the server's id and the port's slot what was done."""
+"""The ports of servers.
+
+Every write comes from another journal, so it passes the server's fence first (law 2): an older write changes nothing,
+and a repeated one finds its result by the server's id and the port's slot.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ _BIND = Sql(
         revision=ports.c.revision + 1,
     )
 )
-# One row per port, address and group; what has a name is told by its id, and named once for all ports.
+# One row per port, address and group. Named records appear by id; their names are read once for all ports.
 _VIFS = Sql(
     select(
         *(

@@ -66,11 +66,11 @@ class Networks:
         self, caller: Caller, wanted: Sequence[WantedPort] | None, *, auto: bool = False, external: bool = False
     ) -> list[WantedPort]:
         """Return the ports for the requested networks. None: the project's only network, if any. `external`: also on
-        external networks. Raises `Refused`."""
+        external networks. Raise `Refused`."""
         return await self._choice.choose(caller, wanted, auto, external)
 
     async def room(self, caller: Caller, ports: Sequence[WantedPort], least: int, most: int) -> int:
-        """Return how many servers with such ports fit the project's quota, `most` at the most. Raises `Refused` if that
+        """Return how many servers with such ports fit the project's quota, `most` at the most. Raise `Refused` if that
         is fewer than `least`."""
         return await self._choice.room(caller, ports, least, most)
 

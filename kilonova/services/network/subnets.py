@@ -41,7 +41,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 
-MODE_PREFIX = 64  # what a device can give itself an address in
+MODE_PREFIX = 64  # the prefix length with which a device can choose its own address
 
 _HOLDERS = Sql(
     select(ports, fixed_ips.c.address, fixed_ips.c.subnet_id)
@@ -168,7 +168,7 @@ def _parsed(gateway: str) -> Address | None:
 
 
 def _gateway(net: Net, wanted: str | None) -> str:
-    """ "" is none."""
+    """Return the gateway's address; "" for none."""
     if not wanted:
         return ""
     gateway = address_of(wanted, "gateway_ip")
@@ -183,7 +183,7 @@ def _refuse_gateway_in_pools(gateway: str, pools: Sequence[Mapping[str, str]]) -
 
 
 def _checked_lists(net: Net, request: Attributes) -> _Lists:
-    """The name servers and routes among the wish."""
+    """Check the name servers and routes of the request."""
     checked: _Lists = {}
     if request.get("dns_nameservers") is not None:
         servers = [address_of(server, "dns_nameserver") for server in request["dns_nameservers"]]

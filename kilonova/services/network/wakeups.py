@@ -1,5 +1,5 @@
 """Wake-ups for hosts whose network data has changed. Changes are collected for a moment after their commit; then each
-host that may have the data is told to read it again. A lost message costs a host one heartbeat interval."""
+host that may have the data is asked to read it again. A lost message costs a host one heartbeat interval."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Touched:
 class Wakeups:
     def __init__(self, control: Store, bus: Bus, clock: Clock, prefix_of: Callable[[str], str]) -> None:
         self._control, self._bus, self._clock = control, bus, clock
-        self._prefix_of = prefix_of  # by cell: what the subjects of its hosts begin with
+        self._prefix_of = prefix_of  # by cell: the prefix of its hosts' subjects
         self._touched = Touched()
         self._task: asyncio.Task[None] | None = None
 
@@ -67,7 +67,7 @@ class Wakeups:
             self._task = asyncio.create_task(self._later())
 
     def touch_record(self, kind: str, record: Mapping[str, Any]) -> None:
-        """The same for a noun of the API, as its view or its row."""
+        """Touch by a record of the API: its view or its row."""
         names = {"network": "id", "subnet": "network_id", "port": "network_id"}
         networks = [record[names[kind]]] if kind in names else []
         if kind == "security_group_rule":
@@ -85,12 +85,12 @@ class Wakeups:
                 await self._bus.cast(subject, b"")
         except KilonovaError as error:
             logger.warning("no wake-up sent for changed networks, hosts ask at their next heartbeat: reason=%s", error)
-        if self._touched != Touched():  # more has come meanwhile
+        if self._touched != Touched():  # more changes arrived meanwhile
             self._task = asyncio.create_task(self._later())
 
 
 async def _concerned(tx: Tx, touched: Touched) -> list[Row]:
-    """No host asks for documents in a simulated cloud: then one look is all."""
+    """Return the hosts concerned. In a simulated cloud no host asks for documents; then one query is enough."""
     if await tx.one(_ANY_HOST) is None:
         return []
     chosen = {

@@ -1,5 +1,8 @@
 """The steps of attaching a volume, inside a transaction that has locked its row: reserved, connected, complete,
-detached. Clients use client_attachments.py, compute servers.py; the rules are the same."""
+detached.
+
+Both client_attachments.py (clients) and servers.py (compute) use them; the rules are the same.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _HELD = (RESERVED, ATTACHING, IN_USE, DETACHING)
 
 
 async def reserve(tx: Tx, volume: Volume, new: Attachment) -> Attachment:
-    """`new` is as it shall be recorded."""
+    """Insert the attachment `new` and set the status of the volume."""
     check_reservable(volume, new.server_id, new.mode, by_compute=new.is_computes)
     await insert(tx, attachments, new)
     await change_volume(tx, volume, {"status": RESERVED, "updated_at": new.created_at})
@@ -46,8 +49,10 @@ async def reserve(tx: Tx, volume: Volume, new: Attachment) -> Attachment:
 
 
 def check_reservable(volume: Volume, server_id: str | None, mode: str, *, by_compute: bool) -> None:
-    """A server that has the volume may reserve it once more, for another host. Compute and clients do not share a
-    reservation: neither knows when the other is done with the volume."""
+    """Refuse a volume that cannot be reserved. A server that has it may reserve it once more, for another host.
+
+    Compute and clients do not share a reservation: neither knows when the other has finished with the volume.
+    """
     if "error" in volume.status:
         raise bad_volume(
             f"Volume {volume.id} is {volume.status} and cannot be attached: {volume.reason or 'reset it'}."
@@ -68,9 +73,11 @@ def check_reservable(volume: Volume, server_id: str | None, mode: str, *, by_com
 async def connect(
     tx: Tx, volume: Volume, attachment: Attachment, host: str, connector: Mapping[str, Any], now: float
 ) -> Attachment:
-    """Connect an attachment. Each connect, also elsewhere, makes a new secret and voids the old one. A volume without
-    multiattach is connected once. A volume that is in error by now is connected again where its server is: a move that
-    is undone, or an evacuation, must not fail because of it (law 17)."""
+    """Connect an attachment. Each connect, also from another host, makes a new secret and voids the old one.
+
+    A volume without multiattach is connected once. A volume that is in error by now may be connected again to its
+    server: a move that is undone, or an evacuation, must not fail because of it (law 17).
+    """
     if "error" in volume.status and not (attachment.is_computes and attachment.connected_at is not None):
         raise Refused("attachment_conflict", f"Volume {volume.id} is {volume.status}; its attachments cannot change.")
     for other in volume.attachments:
@@ -103,8 +110,11 @@ async def complete(tx: Tx, volume: Volume, attachment: Attachment, now: float) -
 
 
 async def cut(tx: Tx, volume: Volume, gone: Sequence[Attachment]) -> list[tuple[str, str]]:
-    """Void the connections of attachments that shall go. Returns where they are to be dropped: the attachments go, and
-    the volume is free for others, only after that (`VolumeContext.detach`). Empty: nothing of them is connected."""
+    """Void the connections of attachments that are going to be removed, and return the connections to drop; empty if
+    none.
+
+    Only after they are dropped, `VolumeContext.detach` removes the attachments and frees the volume.
+    """
     closing = places(volume, gone)
     for attachment in gone:
         if attachment.is_connected:
@@ -116,7 +126,7 @@ async def cut(tx: Tx, volume: Volume, gone: Sequence[Attachment]) -> list[tuple[
 
 
 async def detach(tx: Tx, context: VolumeContext, volume: Volume, gone: Sequence[Attachment]) -> Volume:
-    """Their secrets go with them. The volume is what those that remain make it."""
+    """Remove the attachments with their secrets. The volume's status follows from those that remain."""
     for attachment in gone:
         await rows.remove(tx, attachments, id=attachment.id)
     left = await fetch_volume(tx, volume.id)
@@ -160,7 +170,8 @@ def connection_of(
 
 
 def secret_of(seal: KeyDeriver, attachment: Attachment) -> str:
-    """Made from the key of the cloud, so that it lies nowhere; worth something while its attachment is connected."""
+    """Derive the secret of an attachment from the key of the cloud. It is stored nowhere, and valid while the
+    attachment is connected."""
     return seal.derive(f"volume attachment {attachment.id} {attachment.connected_at!r}").hex()
 
 

@@ -73,7 +73,7 @@ class Backends:
         note_upkeep(self._control)
 
     async def choose(self, tx: Tx) -> str:
-        """Raises `Refused` when nobody is there who could keep a file."""
+        """Choose the backend of a new volume. Raise `Refused` if no volume service is up and enabled."""
         usable = [one for one in await self._all(tx) if one.is_up and not one.disabled]
         for one in usable:
             if one.id == self.own:

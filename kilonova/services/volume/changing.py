@@ -1,5 +1,5 @@
-"""Changes of a volume besides creating and attaching it: extend, retype, upload as an image, revert to a snapshot, and
-those of administrators."""
+"""The changes of a volume besides creating and attaching it: extend, retype, upload as an image, revert to a snapshot,
+and those of administrators."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ class VolumeChanges:
     async def upload(
         self, caller: Caller, volume_id: str, image: Image, *, force: bool = False
     ) -> tuple[Volume, Image]:
-        """Into a new image, whose record is made here and whose bytes follow. `force`: also while it is attached."""
+        """Create an image record and request the upload of the volume into it. `force`: also while the volume is
+        attached."""
         now = self._context.clock.now()
         image = msgspec.structs.replace(image, id=self._context.ids.uuid(), created_at=now, updated_at=now)
         work = self._context.work(UPLOAD, image.id)

@@ -183,7 +183,7 @@ class Attachments:
         return attachment_steps.connection_of(self._context.seal, volume, connected)
 
     async def terminate(self, caller: Caller, volume_id: str, connector: Mapping[str, Any] | None) -> None:
-        """Connections that nobody attached by: of that host, or all."""
+        """Remove connections that no attach followed: those of the connector's host, or all."""
 
         async def body(tx: Tx) -> list[tuple[str, str]]:
             volume = await visible_volume(tx, caller, volume_id, lock=True)

@@ -1,8 +1,8 @@
-"""The content that simulated guests find on a volume and write to it. A real one has bytes; a simulated one has a
-marker, which goes with every copy of the volume.
+"""The content that simulated guests find on a volume and write to it: a marker, which every copy of the volume gets
+too. A real volume has bytes instead.
 
-The holder of a connected attachment's secret may read and write. The secret is void once the attachment is gone or
-connected elsewhere: its former host cannot write any more, whatever it still believes.
+The holder of a connected attachment's secret may read and write. The secret is void once the attachment is removed or
+connected elsewhere: its former host cannot write any more, even if it does not know that.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Contents:
         return await self._context.control.write(body)
 
     async def serve(self, bus: Bus) -> None:
-        """Hosts ask over the bus: they never touch a database."""
+        """Answer hosts over the bus: they never touch a database."""
         await bus.serve(SUBJECT, self._answer, shared=True)
 
     async def _answer(self, request: bytes) -> bytes:

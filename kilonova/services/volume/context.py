@@ -30,13 +30,13 @@ class VolumeContext:
     quotas: VolumeQuotas
     types: Types
     backends: Backends
-    wake: Callable[[], Awaitable[None]]  # tells the backends that there is work; lost, they find it by looking
+    wake: Callable[[], Awaitable[None]]  # wakes the backends; if it is lost, they find the work by their periodic query
     close: Close  # drops connections of these (backend, volume) that the records do not have any more
 
     async def detach(self, write: Callable[[Body], Awaitable[Closing]], body: Body) -> None:
-        """Remove attachments: `body` voids their connections first (`attachment_steps.cut`) and is called again once
-        those are dropped. Once the volume is free, no other writes to it. After a crash in between the same request
-        goes on."""
+        """Remove attachments. `body` voids their connections first (`attachment_steps.cut`) and is called again once
+        those are dropped: the volume becomes free only when no former host can write to it. After a crash in between,
+        the same request goes on."""
         while closing := await write(body):
             await self.close(closing)
 
@@ -47,5 +47,5 @@ class VolumeContext:
 
 
 def snapshot_work(context: VolumeContext, kind: str) -> dict[str, object]:
-    """The same of a snapshot, whose tasks need no more to be told."""
+    """Return the columns that request work on a snapshot: those of a volume, without a parameter."""
     return {name: value for name, value in context.work(kind).items() if name != "work_value"}

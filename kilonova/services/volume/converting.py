@@ -1,4 +1,4 @@
-"""Writing a qcow2 image to a volume's file, in a separate process.
+"""Write a qcow2 image to a volume's file, in a separate process.
 
 Unpacking is pure Python, so in a thread it would take the interpreter away from every request. A process can be ended
 at any time, runs at low priority, and the kernel limits what it writes and how much memory it takes.
@@ -18,7 +18,7 @@ from typing import BinaryIO
 from kilonova.domain.errors import Failed
 from kilonova.services.volume.qcow2 import Qcow2
 
-FAILED = 3  # exit code; what it says is on stdout
+FAILED = 3  # exit code; the error is on stdout
 MOST_MEMORY = 1024**3  # bytes of address space
 NICENESS = 10
 MOST_SAID = 4096  # bytes of an answer that are believed
@@ -26,8 +26,10 @@ _PDEATHSIG = 1  # of prctl
 
 
 async def convert(image: int, target: int, most: int, reserve: int = 0) -> None:
-    """Write the disk of the qcow2 that is open as `image` to the empty file `target`. Raises `Failed`, also if the disk
-    has more than `most` bytes or the disk below it has only `reserve` left. Cancelled, it ends the process."""
+    """Write the disk of the qcow2 that is open as `image` to the empty file `target`. When cancelled, end the process.
+
+    Raise `Failed` if this fails, if the disk has more than `most` bytes, or if the file system has only `reserve` left.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__, str(image), str(target), str(most), str(reserve), str(os.getpid())),
         stdin=asyncio.subprocess.DEVNULL,

@@ -70,7 +70,8 @@ class _VolumeSource(msgspec.Struct, frozen=True, kw_only=True):
 async def create_volume(
     tx: Tx, context: VolumeContext, caller: Caller, new: NewVolume, volume_id: str, work_id: str
 ) -> Volume:
-    """Raises `Refused` before anything is written, or for the quota, which takes all of it back."""
+    """Insert a volume. Raise `Refused` if the request is invalid, before any write, or if it exceeds the quota, after
+    which the caller's transaction is rolled back."""
     _check_sources(new)
     if new.zone and new.zone != ZONE:
         raise bad_input(f"Availability zone '{new.zone}' is invalid.")
@@ -79,7 +80,7 @@ async def create_volume(
     size = _size(new, source)
     backend = source.backend or await context.backends.choose(tx)
     await context.quotas.check_size(tx, caller.project_id, size)
-    await tx.one(_HOLD_TYPE, id=of_type.id)  # nobody deletes it before this volume is there to be counted
+    await tx.one(_HOLD_TYPE, id=of_type.id)  # it cannot be deleted before this volume counts as its user
     volume = Volume(
         id=volume_id,
         project_id=caller.project_id,
@@ -125,7 +126,7 @@ async def _type(tx: Tx, context: VolumeContext, caller: Caller, name_or_id: str)
 
 
 async def _source(tx: Tx, caller: Caller, new: NewVolume) -> _VolumeSource:
-    """Locked, so that it stays until this volume's record says that it is needed."""
+    """Return the source, locked so that it stays until this volume's record refers to it."""
     if new.snapshot_id:
         return await _from_snapshot(tx, await visible_snapshot(tx, caller, new.snapshot_id, lock=True))
     if new.source_id:

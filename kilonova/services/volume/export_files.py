@@ -1,5 +1,5 @@
-"""The files and processes of exports: what a directory keeps of one, how qemu-nbd is told to serve it, and what its
-host is told. exports.py decides which exports there are."""
+"""The files and processes of exports: the content of an export's directory, the command line of qemu-nbd, and the
+address that the host gets. exports.py decides which exports exist."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What hosts and those who change records ask of the worker of a volume's file: to serve it, and to serve it no more
-(exports.py)."""
+"""Requests to the worker of a volume's file: open an export, or close the exports that are void (exports.py)."""
 
 from __future__ import annotations
 
@@ -25,8 +24,10 @@ def name_of(attachment: str, secret: str) -> str:
 
 
 async def ask_to_close(bus: Bus, closing: Iterable[tuple[str, str]]) -> None:
-    """Drop the connections of these (backend, volume) that the records do not have any more. A worker that is away does
-    it before it serves anybody, so nothing waits for it here."""
+    """Drop the connections of these (backend, volume) that are no longer in the records.
+
+    A worker that is down drops them before it serves anything, so this does not wait for it.
+    """
     for backend, volume_id in closing:
         try:
             answer = await bus.call(f"{CLOSE}.{backend}", msgspec.json.encode(volume_id), timeout=CLOSE_SECONDS)
@@ -38,7 +39,7 @@ async def ask_to_close(bus: Bus, closing: Iterable[tuple[str, str]]) -> None:
 
 
 async def ask_to_open(bus: Bus, backend: str, request: VolumeOpening) -> OpenedVolume:
-    """Request a volume as a host does it. Raises `Failed`."""
+    """Request a volume as a host does it. Raise `Failed`."""
     try:
         body = await bus.call(f"{OPEN}.{backend}", msgspec.json.encode(request), timeout=OPEN_SECONDS)
     except NoAnswer as why:

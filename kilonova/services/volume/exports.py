@@ -1,11 +1,11 @@
-"""Volumes of one backend as they are served over NBD: one qemu-nbd process for each connected attachment that a host
-has opened.
+"""The exports of one backend's volumes over NBD: one qemu-nbd process for each connected attachment that a host has
+opened.
 
-The records are the truth. A host shows the secret of its connection and gets an address. An export whose attachment is
-gone, or was connected again and has another secret, is ended: at once where the one who changed the record asks for it
-(`close`), at the next look otherwise, and always before another host opens the volume or anything is done to its file.
-All of a volume's exports are processes of the one worker of its file, so nobody else can be served meanwhile, and a
-worker that dies between a record and its process finds both when it starts again.
+The records decide. A host shows the secret of its connection and gets an address. An export is ended if its attachment
+was removed, or connected again with another secret: immediately if the writer of the record asks for it (`close`),
+otherwise at the next periodic check, and always before another host opens the volume or its file is touched. All
+exports of a volume are processes of the one worker of its file, so no other process serves it meanwhile, and a worker
+that dies between a record and its process finds both when it starts again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kilonova.world import Bus, Store, Tx
 
 logger = logging.getLogger(__name__)
 GROWN_SECONDS = 60.0
-ANNOUNCE_SECONDS = 5.0  # between two tries to tell a host
+ANNOUNCE_SECONDS = 5.0  # between two attempts to notify a host
 REPLACED = (REIMAGE, REVERT, DELETE)  # tasks after which a file is another one, or gone
 
 _OF_BACKEND = Sql(
@@ -70,7 +70,7 @@ class Exports:
         self._known: dict[str, Export] = {}
         self._held: set[str] = set()  # volumes whose files grow or are replaced
         self._copies: Counter[str] = Counter()  # by volume: how many copy its file now
-        self._released = asyncio.Event()  # of the next volume that is no longer held or copied
+        self._released = asyncio.Event()  # replaced whenever a volume is no longer held or copied
         self._is_short = False  # the disk of the volumes has only its reserve left
         self._locks: dict[str, asyncio.Lock] = {}
         self._announcing: dict[str, asyncio.Task[None]] = {}
@@ -92,19 +92,19 @@ class Exports:
 
     @property
     def _halted(self) -> str:
-        """An older copy of the records was put back: nothing is opened or ended as they say (law 15)."""
+        """Return why the cloud is halted: after a restore no export is opened or ended by the old records (law 15)."""
         return str(getattr(self._control, "halted", ""))
 
     # -- verbs --------------------------------------------------------------------------------------------------------
 
     async def open(self, request: VolumeOpening) -> OpenedVolume:
-        """Serve the volume to the holder of the secret of its connection, and to nobody of an earlier one."""
+        """Serve the volume to the holder of its connection's current secret. Earlier secrets are refused."""
         if self._halted:
             raise Failed("halted", self._halted)
         volume_id = await self._volume_of(request.attachment)
         async with self._lock(volume_id):
             volume, live = await self._live(volume_id)
-            await self._end_all(volume_id, live)  # before somebody else is served
+            await self._end_all(volume_id, live)  # before another host is served
             name = name_of(request.attachment, request.secret)
             if name not in live or volume is None or not self._is_right(live[name], request.secret):
                 raise connection_closed(request.attachment)
@@ -136,7 +136,7 @@ class Exports:
                 logger.warning("volume %s: %s", one, why.message)
 
     async def close(self, volume_id: str) -> None:
-        """End what the records do not ask for any more. Raises `Failed` while that does not succeed."""
+        """End what the records do not ask for any more. Raise `Failed` while that does not succeed."""
         await self._recall()
         async with self._lock(volume_id):
             _, live = await self._live(volume_id)
@@ -181,7 +181,7 @@ class Exports:
         self._released = asyncio.Event()
 
     async def mind(self, reserve: DiskReserve) -> None:
-        """Guests do not write the reserve of the disk full: their writes wait until it is there again."""
+        """Keep guests from using up the reserve of the disk: their writes wait until it is available again."""
         while True:
             try:
                 reserve.refuse(VOLUMES)
@@ -256,7 +256,7 @@ class Exports:
             await self._ensure(name, self._known[name])
             if self._known[name].size < volume.size and self._bus is not None:
                 if (before := self._announcing.get(name)) is not None:
-                    before.cancel()  # it has grown once more
+                    before.cancel()  # it has grown again
                 self._announcing[name] = asyncio.create_task(self._announce_size(self._bus, name, volume.size))
 
     async def _announce_size(self, bus: Bus, name: str, size: int) -> None:
@@ -305,8 +305,8 @@ class Exports:
                 self._known[name] = export
 
     async def _new(self, name: str, volume: Volume, attachment: Attachment, request: VolumeOpening) -> Export:
-        """It is known before its files are written: until then nobody else may take its port, or its directory for one
-        that was left behind."""
+        """Register an export, then write its files: until they are written, its port must not be taken, nor its
+        directory for an abandoned one."""
         local = attachment.host in self._listening.local
         export = Export(
             attachment=attachment.id,

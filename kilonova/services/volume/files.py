@@ -1,5 +1,5 @@
 """The bytes of volumes and snapshots: one sparse raw file each in one folder, made under another name first, so that a
-file is whole. `NAME` is complete, `NAME.part` is being made. Whatever blocks runs in a thread."""
+file is always complete. `NAME` is complete, `NAME.part` is being made. Blocking calls run in a thread."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Backing(Protocol):
         """Return the names of all files, including unfinished ones."""
 
     def read(self, name: str, disk_format: str = RAW) -> AsyncIterator[bytes]:
-        """All of it, as a raw disk or as a qcow2."""
+        """Yield the complete disk, as raw bytes or as a qcow2."""
 
     async def room(self) -> DiskCapacity: ...
 
     def stop(self) -> None:
-        """Copies under way end soon, unfinished."""
+        """Stop the copies under way, unfinished."""
 
 
 class NoBytes:
@@ -303,7 +303,7 @@ def _raw_chunks(file: int) -> Iterator[bytes]:
 def _copy_piece(source: int, target: int, at: int, length: int) -> int:
     """Copy inside the kernel where it can: this thread has a low priority, and must not hold Python's lock while it
     waits for a processor. Return how many bytes were copied; 0 at the end of the file."""
-    with contextlib.suppress(OSError):  # not every file system can; one that is full says so again below
+    with contextlib.suppress(OSError):  # not every file system supports it; a full one reports that again below
         if copied := os.copy_file_range(source, target, length, at, at):
             return copied
     batch = os.pread(source, length, at)

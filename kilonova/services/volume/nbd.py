@@ -1,8 +1,8 @@
-"""qemu-nbd processes, each in its own directory: started, watched, started again when they die, ended for sure.
+"""qemu-nbd processes, each in its own directory: started, watched, restarted when they die, ended for certain.
 
 They outlive this process: guests go on while the program that started them is restarted, and the next one finds them.
-Each holds the lock of its directory open. A process that can take that lock knows that the other is gone with all its
-threads, and that nothing it had begun is still being written.
+Each process holds the lock of its directory open. If another process can take that lock, the first has ended with all
+its threads, and none of its writes is still under way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Served(NamedTuple):
 
     arguments: tuple[str, ...]
     address: tuple[str, int] | None = None  # None: a socket in its directory
-    owner: tuple[int, int] | None = None  # user and group who may open the socket
+    owner: tuple[int, int] | None = None  # user and group that may open the socket
 
 
 class Nbd:
@@ -81,20 +81,20 @@ class Nbd:
         return directory
 
     async def ensure(self, name: str, served: Served) -> None:
-        """It answers when this returns, and is started again when it dies."""
+        """Start the process if needed and wait until it answers. Restart it when it dies."""
         self._wanted[name] = served
         async with self._lock(name):
             await self._ensure(name, served)
         self.keep(name, served)
 
     def keep(self, name: str, served: Served) -> None:
-        """It is started soon, and again when it dies."""
+        """Watch the process: start it soon, and restart it when it dies."""
         self._wanted[name] = served
         if name not in self._watching:
             self._watching[name] = asyncio.create_task(self._watch(name))
 
     async def end(self, name: str) -> None:
-        """It is gone when this returns, and so is its directory. Raises `Failed` while it does not end."""
+        """End the process and remove its directory. Raise `Failed` if it does not end."""
         await self.kill(name)
         await FILES.run(shutil.rmtree, self.directory(name), True)
 
@@ -161,7 +161,7 @@ class Nbd:
             if name in self._stopped:
                 text = f"the {PROGRAM} process has ended; it is started again when guests may write"
                 raise Failed("volume_busy", text)
-            # To its end, also when cancelled: whoever has the lock next must see the process, or it is never ended.
+            # Not cancellable: the next holder of the lock must see the process, or it is never ended.
             await FILES.run_to_its_end(self._start, name, served)
         elif name not in self._watching and name not in self._stopped:
             await FILES.run(self._signal, name, signal.SIGCONT)  # a former worker may have left it stopped
@@ -198,7 +198,7 @@ class Nbd:
         ends = time.monotonic() + START_SECONDS
         while True:
             answers = await FILES.run(self._answers, name, served)
-            if await FILES.run(self._is_gone, name):  # whoever answers at its port is another process
+            if await FILES.run(self._is_gone, name):  # another process may answer at its port
                 raise Failed("volume_unreachable", f"{PROGRAM}: {await FILES.run(self._last_lines, name)}")
             if answers:
                 return
@@ -295,8 +295,12 @@ def _opened(closing: contextlib.ExitStack, path: os.PathLike[str] | str, flags: 
 
 
 def _listening(address: tuple[str, int]) -> socket.socket:
-    """Accepted connections inherit TCP_NODELAY, which Debian 12's qemu-nbd does not set: of several replies at once the
-    kernel would hold the second back until the first is acknowledged, which takes 40 ms."""
+    """Return a listening socket whose accepted connections inherit TCP_NODELAY, which Debian 12's qemu-nbd does not
+    set.
+
+    Without it the kernel would hold the second of several replies back until the first is acknowledged, which takes 40
+    ms.
+    """
     listener = socket.socket(_family(address[0]))
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

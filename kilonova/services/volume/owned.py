@@ -28,7 +28,8 @@ class OwnedRecords(Generic[R]):
         return await self._context.control.read(body, few=True)
 
     async def list_(self, viewer: str | None, wanted: ListQuery, *, counted: bool = False) -> tuple[list[R], int]:
-        """Return a page, and the number on all pages if it is `counted`. `viewer`: a project; None: of all."""
+        """Return a page and, if `counted`, the number of records on all pages. `viewer`: a project; None: all
+        projects."""
 
         async def body(tx: Tx) -> tuple[list[R], int]:
             page = await self.records.whole(tx, await find(tx, self.records.kind, viewer, wanted))

@@ -1,5 +1,5 @@
-"""Writing a raw disk as qcow2, version 2, without its holes. The position of every part follows from the list of data
-extents, so the image is streamed from its first byte on and never lies on a disk itself."""
+"""Write a raw disk as qcow2, version 2, without its holes. The position of every piece follows from the list of data
+extents, so the image is streamed from its first byte on and is never stored on a disk itself."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Reading qcow2 images, versions 2 and 3, of any writer: plain and deflated clusters. Writing one is in packing.py.
+"""The reader of qcow2 images, versions 2 and 3, of any writer: plain and deflated clusters. The writer is in
+packing.py.
 
-An image is a stranger's upload, so nothing in it is trusted. An image that needs another file, is encrypted or uses
-unknown features is refused. Every offset must lie inside the file. The work is bounded by the disk's size and by the
-file's length: tables and plain clusters are never read more often than the file can hold them, and a deflated cluster
-costs at least the bytes that the best compression would leave.
+An image is an untrusted upload. An image that needs another file, is encrypted or uses unknown features is refused.
+Every offset must lie inside the file. The work is bounded by the disk's size and by the file's length: tables and plain
+clusters are never read more often than the file can hold them, and a deflated cluster costs at least the bytes that the
+best compression would leave.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Header(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """First-level entries that the disk needs; what follows them says nothing."""
+        """The number of first-level entries that the disk needs; any beyond them are ignored."""
         return whole_units(whole_units(self.size, self.cluster), self.per_table)
 
 
@@ -70,11 +71,11 @@ class Qcow2:
 
     @classmethod
     def open(cls, file: BinaryIO) -> Qcow2:
-        """Raises `Failed` for anything that is not a plain qcow2."""
+        """Open an image. Raise `Failed` unless it is a plain qcow2."""
         return cls(file, read_header(file))
 
     def inspect(self) -> None:
-        """Check as much of the tables as can be read quickly. Raises `Failed`."""
+        """Check as much of the tables as can be read quickly. Raise `Failed`."""
         offsets = [offset for entries in self._first_level(INSPECTED_L1) for offset in entries if offset]
         if len(set(offsets)) < len(offsets):
             raise _bad("two of its L1 entries have the same L2 table")
@@ -91,7 +92,7 @@ class Qcow2:
                 self._check_offset(entry & _OFFSET, "a cluster")
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Offsets on the disk and their bytes; zeros are left out."""
+        """Yield offsets on the disk and their bytes; zeros are left out."""
         header, zeros, number = self._header, bytes(self._header.cluster), 0
         for slice_ in self._first_level(MOST_L1):
             for offset in slice_:
@@ -104,7 +105,7 @@ class Qcow2:
                 number += 1
 
     def _first_level(self, most: int) -> Iterator[list[int]]:
-        """Offsets of second-level tables, 0 where there is none; no more bytes than `most` are read."""
+        """Yield offsets of second-level tables, 0 if there is none. At most `most` bytes are read."""
         wanted = min(self._header.entries * 8, most)
         for start in range(0, wanted, _SLICE):
             entries = self._numbers(self._header.l1 + start, min(_SLICE, wanted - start))
@@ -181,7 +182,7 @@ class Qcow2:
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Raises `Failed` unless every field is one that can be worked with."""
+    """Read the header. Raise `Failed` unless every field is supported."""
     length = file.seek(0, 2)
     file.seek(0)
     head = file.read(HEADER.size + COUNTS.size + _VERSION_3.size)

@@ -51,8 +51,10 @@ class VolumeQuotas(ServiceQuotas):
         super().__init__(control, LimitRows(volume_limits, volume_class_limits), {**DEFAULTS, **(defaults or {})})
 
     async def charge(self, tx: Tx, project_id: str, type_id: str, delta: Delta) -> None:
-        """Raises `Refused` where more is taken than allowed; what is given back is never refused. Rows are taken in one
-        order, so that two of these never wait for each other."""
+        """Add to the usage. Raise `Refused` if more is taken than allowed; giving back is never refused.
+
+        Rows are locked in one order, so that two charges cannot deadlock.
+        """
         limits = await self._limits_of(tx, project_id) if any(more > 0 for more in delta.values()) else {}
         name = await _name_of(tx, type_id) if limits else ""
         for resource in COUNTED:

@@ -104,7 +104,7 @@ class OwnedRows(Generic[R]):
         self.whole = whole
 
     async def fetch(self, tx: Tx, record_id: str, *, lock: bool = False) -> R:
-        """Return the whole record. Raises `Refused` if it does not exist."""
+        """Return the whole record. Raise `Refused` if it does not exist."""
         row = await rows.fetch(tx, self.kind.table, lock=lock, id=record_id)
         if row is None:
             raise self.kind.missing(record_id)

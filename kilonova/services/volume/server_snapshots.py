@@ -1,5 +1,8 @@
-"""Snapshots of a server's volumes, which an image of the server names. As every write from another journal, these pass
-the server's fence first (law 2); the same one again finds the snapshot by the id that its operation gave it."""
+"""The snapshots of a server's volumes, for an image of the server.
+
+Every write comes from another journal, so it passes the server's fence first (law 2); a repeated one finds the snapshot
+by the id that its operation gave it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The volumes of servers. Every write comes from another journal, so it passes the server's fence first (law 2): an
-older one changes nothing, the same one again finds what was done, by the server and its turn and ordinal, or, of a
-volume that is made for a server, by the server and the slot."""
+"""The volumes of servers.
+
+Every write comes from another journal, so it passes the server's fence first (law 2): an older write changes nothing. A
+repeated one finds its result by the server, turn and ordinal, or, for a volume made for a server, by server and slot.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ class ServerVolumes(ServerSnapshots):
 
     async def hold(self, tx: Tx, fence: FenceKey, *, project_id: str, devices: Mapping[str, str]) -> None:
         await pass_fence_in_control(tx, *fence)
-        for volume_id in sorted(devices):  # as whoever releases several locks them
+        for volume_id in sorted(devices):  # the same lock order as releasing several volumes
             await self._reserve(tx, fence, volume_id, project_id=project_id, device=devices[volume_id] or None)
 
     async def reserve(
@@ -256,7 +258,7 @@ class ServerVolumes(ServerSnapshots):
             }
             going |= {row["volume_id"] for row in there if row["goes_with_server"]}
             ids = sorted({row["volume_id"] for row in there} | going)
-            # All are locked before the quota is: whoever grows one of them takes the two in the same order.
+            # Lock all volumes before the quota: extending a volume takes the two in the same order.
             held = [volume_id for volume_id in ids if await rows.fetch(tx, volumes, lock=True, id=volume_id)]
             attached = [(volume, _of_compute(volume, server_id)) for volume in (await fetch_volumes(tx, held)).values()]
             if closing := [

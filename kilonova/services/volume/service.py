@@ -25,11 +25,11 @@ from kilonova.world import Bus, Clock, Ids, Store
 
 
 async def _nobody() -> None:
-    """Nobody to be woken."""
+    """Wake nothing."""
 
 
 async def _nothing_open(_: Iterable[tuple[str, str]]) -> None:
-    """Simulated hosts ask with their secret every time: a connection that is gone opens nothing."""
+    """Do nothing: simulated hosts send their secret with every request, so a void connection opens nothing."""
 
 
 class Volumes:

@@ -1,5 +1,5 @@
-"""The pieces of work on files: create, extend, upload, revert, reimage, delete. Each may be done again from its start;
-what the record says at the end, it says only if it still asks for this piece."""
+"""The tasks on files: create, extend, upload, revert, reimage, delete. Each can be repeated from its start. Its result
+is recorded only if the record still asks for this very task."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class VolumeTasks:
     def __init__(
         self, control: Store, clock: Clock, quotas: VolumeQuotas, backing: Backing, images: Images | None
     ) -> None:
-        """Without `images`, none can be read or written: simulated clouds have no bytes."""
+        """`images`: None in simulated clouds, which have no bytes; then no image can be read or written."""
         self._control, self._clock, self._quotas = control, clock, quotas
         self._backing, self._images = backing, images
 
@@ -152,7 +152,8 @@ class VolumeTasks:
         await self._end(volume, {"status": AVAILABLE})
 
     async def _reimage(self, volume: Volume) -> None:
-        """The old content stays until the new one is whole: if that fails, the volume is as it was, and says why."""
+        """Replace the content by that of an image. If this fails, the volume keeps its old content and shows the
+        reason."""
         name, image_id = file_of(volume), volume.work_value
         facts, marker = {"image_id": image_id}, f"image:{image_id}"
         try:
@@ -212,7 +213,7 @@ class VolumeTasks:
         return await self._control.write(body)
 
     async def _snapshot_again(self, tx: Tx, snapshot_id: str) -> dict[str, str]:
-        """It can be used again; and what the volume holds then."""
+        """Make the snapshot available again. Return the marker that the volume has then, if there is one."""
         await rows.change(tx, snapshots, {"status": AVAILABLE}, id=snapshot_id)
         row = await rows.fetch(tx, snapshots, id=snapshot_id)
         return {} if row is None else {"marker": row["marker"]}

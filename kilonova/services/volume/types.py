@@ -45,7 +45,7 @@ _USED = Sql(select(func.count().label("used")).where(volumes.c.type_id == bindpa
 
 class Types:
     def __init__(self, control: Store, clock: Clock, ids: Ids, default: str = DEFAULT_TYPE) -> None:
-        """`default`: the name of the type of a volume that nobody chose one for."""
+        """`default`: the name of the type of a volume that was requested without one."""
         self._control, self._clock, self._ids = control, clock, ids
         self._default = default
 
@@ -67,7 +67,7 @@ class Types:
         return await self._control.read(body, few=True)
 
     async def visible(self, tx: Tx, caller: Caller, name_or_id: str) -> VolumeType:
-        """Return a type by its id or name; an id wins. Raises `Refused` for one that the caller may not see."""
+        """Return a type by its id or name; an id wins. Raise `Refused` for one that the caller may not see."""
         matches = [_type(row) for row in await tx.all(_ONE, name_or_id=name_or_id, project_id=caller.project_id)]
         for one in sorted(matches, key=lambda one: one.id != name_or_id):
             if one.is_visible_to(caller):

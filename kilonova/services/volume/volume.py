@@ -33,7 +33,7 @@ STATES = {
     ERROR: "it could not be made; the volume shows the reason",
     ERROR_EXTENDING: "it could not grow; it is as large as before",
 }
-# What an administrator may say a volume or a snapshot is; many of them only other clouds know.
+# The states that an administrator may set; many of them exist only in other clouds.
 RESETTABLE = frozenset(STATES) | {
     *("awaiting-transfer", "backing-up", "error_backing-up", "error_deleting", "error_managing"),
     *("error_managing_deleting", "error_restoring", "managing", "restoring-backup", "retyping", "unmanaging"),
@@ -61,7 +61,7 @@ NO_WORK = {"work": "", "work_id": "", "work_value": ""}
 USER, IMAGE = "user", "image"  # kinds of metadata
 READ_WRITE, READ_ONLY = "rw", "ro"
 
-MOST_SHOWN = 80  # characters of a strange id that are told back
+MOST_SHOWN = 80  # characters of an invalid id that an error quotes
 ZONE = "nova"
 DEFAULT_TYPE = "__DEFAULT__"
 IS_TRUE = "<is> True"  # how an extra spec says so
@@ -101,7 +101,7 @@ class Volume(Stored, frozen=True, kw_only=True):
     zone: str = ZONE
     bootable: bool = False
     multiattach: bool = False
-    readonly: bool | None = None  # None: nobody ever said
+    readonly: bool | None = None  # None: never set
     migration_status: str | None = None
     snapshot_id: str | None = None
     source_id: str | None = None
@@ -139,7 +139,7 @@ class Attachment(Owned, frozen=True, kw_only=True):
 
     @property
     def is_connected(self) -> bool:
-        """One that is about to go is not: its secret is void."""
+        """Return True if the attachment is connected. One that is detaching is not: its secret is void."""
         return self.connected_at is not None and self.status != DETACHING
 
     @property
@@ -172,7 +172,7 @@ def file_of(record: Volume | Snapshot) -> str:
 
 
 def places(volume: Volume, gone: Collection[Attachment]) -> list[tuple[str, str]]:
-    """The backend and the volume, if a connection of it is gone with these attachments."""
+    """Return the backend and the volume if one of these attachments is connected."""
     return [(volume.backend, volume.id)] if any(one.is_connected for one in gone) else []
 
 

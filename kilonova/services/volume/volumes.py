@@ -64,7 +64,7 @@ class VolumeRecords(OwnedRecords[Volume]):
 async def accept_delete(
     tx: Tx, context: VolumeContext, volume: Volume, *, force: bool = False, cascade: bool = False
 ) -> None:
-    """Raises `Refused` when the volume is needed. Its row is locked."""
+    """Request the deletion of a volume whose row the caller has locked. Raise `Refused` if it is needed."""
     if volume.work == DELETE:
         return
     if not force:

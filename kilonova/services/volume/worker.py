@@ -1,11 +1,11 @@
-"""The worker of one backend's files: it does the work that records ask for, one piece per volume at a time.
+"""The worker of one backend's files: it does the tasks that records ask for, one per volume at a time.
 
-Work is found in the records, so it makes no difference who accepted it, in which process, and whether this one died
-meanwhile: every piece can be done again from its start. The end of a piece counts only while the record still asks for
-that very piece. A wake-up says that there is work; looking now and then catches one that got lost.
+Tasks are found in the records, so it does not matter which process accepted them, or whether this one died meanwhile:
+every task can be repeated from its start. Its result counts only while the record still asks for that very task. A
+wake-up says that there is work; a periodic query covers a lost one.
 
-A piece has a time limit, and is ended when its record asks for something else or its image is deleted. What fails by an
-unknown error is tried a few times; then its owner reads so in the record, which can be deleted.
+A task has a time limit, and is ended when its record asks for something else or its image is deleted. After an unknown
+error it is retried a few times; then the record shows the error, and its owner can delete it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 SUBJECT = "volume.wake"
 LOOK_SECONDS = 5.0
 BEAT_SECONDS = 15.0
-EXPIRE_SECONDS = 3600.0  # between two looks at what was set aside long ago
+EXPIRE_SECONDS = 3600.0  # between two searches for files that were set aside long ago
 FIX_SECONDS = 1.0  # between two tries after an unknown error
 MOST_TRIES = 3  # of a piece that fails by an unknown error
 
@@ -81,7 +81,7 @@ class VolumeWorker:
         self._control, self._clock, self._backends = control, clock, backends
         self._backing, self._volume_tasks, self._exports = backing, volume_tasks, exports
         self._seconds = options.file_task_timeout
-        self._busy: dict[str, _Running] = {}  # by thing
+        self._busy: dict[str, _Running] = {}  # by record
         self._slots, self._quick_slots = FairSlots(options.file_tasks), FairSlots(options.file_tasks)
         self._looking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -107,7 +107,7 @@ class VolumeWorker:
             await self._exports.stop()
 
     async def settle(self) -> None:
-        """All that is to be done, now, one after the other; for simulated clouds, where nothing runs by itself."""
+        """Do all pending tasks now, one after the other; for simulated clouds, where no worker runs."""
         await self._beat()
         for record in await self._pending():
             await self._volume_tasks.do(record)
@@ -210,8 +210,10 @@ class VolumeWorker:
 
     @contextlib.asynccontextmanager
     async def _exclusive(self, record: Worked) -> AsyncIterator[None]:
-        """Nobody who lost the volume writes to it any more. Nobody at all has it open while its file is replaced or
-        grows, and nobody writes while it is copied."""
+        """Guard a volume's file during a task: end the exports that lost their attachment.
+
+        While the file is replaced or grows, no host has it open; while it is copied, no host writes to it.
+        """
         if self._exports is None:
             yield
             return
@@ -227,8 +229,8 @@ class VolumeWorker:
                 yield
 
     async def _count(self, record: Worked, error: Exception) -> None:
-        """A piece that fails for an unknown reason fails again: a few tries are enough. The record counts them, as the
-        next one may be another process's."""
+        """Count a failure with an unknown reason: a few attempts are enough. The record counts them, since the next
+        attempt may be in another process."""
         table = volumes if isinstance(record, Volume) else snapshots
 
         async def body(tx: Tx) -> int:
@@ -244,7 +246,7 @@ class VolumeWorker:
             await self._volume_tasks.fail(record, why)
 
     async def _end_copies_of_deleted_images(self) -> None:
-        """Nobody can use the rest; the volume says why."""
+        """End the copies from images that were deleted. The volume shows the reason."""
         copies = [(image_of(one.record), one) for one in self._busy.values() if image_of(one.record)]
 
         async def body(tx: Tx) -> set[str]:
@@ -312,7 +314,7 @@ def image_of(record: Worked) -> str:
 
 
 def copies_bytes(record: Worked) -> bool:
-    """It may take long; the others cost a moment and wait for none of these."""
+    """Return True if the task copies bytes and may take long. Other tasks are short and do not wait for those."""
     if record.work in (DELETE, EXTEND):
         return False
     is_empty = isinstance(record, Volume) and not (record.snapshot_id or record.source_id or record.image_id)

@@ -1,4 +1,4 @@
-"""Acts of the crash scenarios (scenarios.py) on servers: what is done before, and what is then crashed."""
+"""Acts of the crash scenarios (scenarios.py) on servers: the preparation, and the requests that are crashed."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def retrying_and_deleting(cloud: SimCloud) -> None:
 
 
 def creating_and_deleting(cloud: SimCloud) -> None:
-    """Delete the server while nobody goes on with what the crash interrupted."""
+    """Delete the server while no process continues the interrupted operation."""
     creating(cloud)
     cloud.loop.call_later(DELETED_AFTER, _ask_if_alive, cloud, "delete")
 

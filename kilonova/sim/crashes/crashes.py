@@ -1,6 +1,6 @@
-"""A crash at every point of an operation. The points are counted by the event loop: each callback that a simulated
-process runs is one; before it, that process (or all of them) dies without running another line, and starts again. On
-real databases only those are tried that differ (moments.py)."""
+"""A crash at every point of an operation. The event loop counts the points: each callback that a simulated process runs
+is one. Before it, that process (or all of them) dies without running another line, and starts again. On real databases
+only the points that differ are tried (moments.py)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Scenario:
 
 @dataclass
 class Crash:
-    """One interrupted run."""
+    """An interrupted run."""
 
     point: int
     who: str
@@ -57,7 +57,7 @@ def count_points(scenario: Scenario, databases: Fresh | None = None, *, everyone
 
 
 def play(scenario: Scenario) -> Records:
-    """Run it without a crash; what is recorded when it has ended."""
+    """Run a scenario without a crash; return the records at its end."""
     cloud = _prepared(scenario)
     scenario.act(cloud)
     _until_ended(cloud)
@@ -106,11 +106,11 @@ def _prepared(scenario: Scenario, moments: Moments | None = None, databases: Fre
 
 
 def _nobody(process: Process) -> None:
-    """Crash nobody: the run only counts."""
+    """Crash no process: the run only counts."""
 
 
 def _until_ended(cloud: SimCloud, moments: Moments | None = None) -> int:
-    """Virtual time goes on until no operation is under way; returns the points, or moments, by then."""
+    """Let virtual time pass until no operation is under way; return the points, or moments, by then."""
     for _ in range(40):
         cloud.loop.run_for(1.0)
         count = cloud.loop.points if moments is None else moments.count

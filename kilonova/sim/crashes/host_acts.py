@@ -64,12 +64,12 @@ def _host_of_server(cloud: SimCloud) -> str:
 
 
 def guest_ends(cloud: SimCloud) -> None:
-    """Let the guest end by itself: its host notices."""
+    """End the guest without an order: its host notices."""
     switch_guest(cloud.hardware, _host_of_server(cloud), SERVER, False)
 
 
 def host_dies(cloud: SimCloud) -> None:
-    """Cut the power of the server's host, until everybody has noticed."""
+    """Cut the power of the server's host, until all processes have noticed."""
     cloud.hardware.switch_power(_host_of_server(cloud), False)
     cloud.loop.run_for(100.0)
 

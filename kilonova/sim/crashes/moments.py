@@ -2,8 +2,8 @@
 
 On a real database a process has four times as many points as on SQLite, since it waits for every statement. But a
 process that dies between two statements of one transaction leaves the same as one that died before the first. So a
-crash is tried once per moment: a point of a process before which, since its last one, something was done that a crash
-does not take back. That is a COMMIT on its way or answered, a message, whatever a host does, a volume's file.
+crash is tried once per moment: a point of a process before which, since its last one, something irreversible was done.
+That is a COMMIT on its way or answered, a message, any action of a host, a volume's file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ OpenDatabases = Callable[[SimLoop], Mapping[str, Any]]
 
 
 class Moments:
-    """Weather of the bus and faults of the databases, neither of which does any harm: they only see what passes. With
-    `everyone`, who is next does not matter, since all die."""
+    """Weather of the bus and faults of the databases that do no harm: they only observe. With `everyone`, the next
+    process does not matter, since all die."""
 
     def __init__(self, *, everyone: bool) -> None:
         self.everyone = everyone
@@ -39,7 +39,8 @@ class Moments:
         return watched
 
     def at(self, number: int) -> Callable[[Process], bool]:
-        """Asked before each point, from the first on: is it that of the moment with this number, counted from here?"""
+        """Return a condition that is checked before each point: is it the moment with this number, counted from
+        here?"""
         wanted = self.count + number
         return lambda process: self._is_new(process) and self.count == wanted
 

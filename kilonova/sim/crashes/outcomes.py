@@ -1,4 +1,4 @@
-"""The required outcomes of an operation that was crashed at any point (scenarios.py). Each yields what is wrong."""
+"""The required outcomes of an operation that was crashed at any point (scenarios.py). Each yields the violations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_its_image(*vm_states: str) -> Callable[[Records], Iterator[str]]:
 
 
 def resized_or_not(flavor: Flavor) -> Callable[[Records], Iterator[str]]:
-    """It has this flavor once the request was accepted."""
+    """Require this flavor once the request was accepted."""
 
     def outcome(records: Records) -> Iterator[str]:
         server = records.server(SERVER)
@@ -69,7 +69,7 @@ def whole_or_buried(records: Records) -> Iterator[str]:
 
 
 def whole_or_any(records: Records) -> Iterator[str]:
-    """It may also be gone without a trace."""
+    """Require a whole server in any of these states, or no trace of it."""
     if records.server(SERVER) is not None:
         yield from one_server("active", "error", "deleted")(records)
     yield from _has_volumes(records)
@@ -81,7 +81,7 @@ def all_whole_or_none(records: Records) -> Iterator[str]:
 
 
 def _has_volumes(records: Records) -> Iterator[str]:
-    """To boot from and for data, each server that runs."""
+    """Require of each running server a volume to boot from and one for data."""
     for server in records.table("servers"):
         held = [one for one in records.table("volume_attachments") if one["server_id"] == server["id"]]
         if len(held) != (2 if server["vm_state"] == "active" else 0):
@@ -103,7 +103,7 @@ def buried_or_never(records: Records) -> Iterator[str]:
 
 
 def buried_or_gone(records: Records) -> Iterator[str]:
-    """Nothing of it is left in its cell, neither a row nor its history."""
+    """Require that nothing of the server is left in its cell, neither a row nor its history."""
     server = records.server(SERVER)
     if server is not None and not server["deleted"] and (server["database"], server["vm_state"]) != ("cell0", "error"):
         yield f"the server is {server['vm_state']} in {server['database']}"

@@ -50,7 +50,7 @@ NEMESES = {
     "blackout": 3,
     "clock": 3,
     "gone": 3,
-    "drain": 0,  # in histories of its own: what a seed draws stays as it is
+    "drain": 0,  # in separate histories: the draws of existing seeds stay as they are
     **dict.fromkeys(("silence", "rack", "flap", "partition", "fence", "disarm"), 0),  # the same: see WATCHED
 }
 # In histories with a failure watch.
@@ -72,20 +72,20 @@ REFUSED = (
 )
 BROKEN_FOR = (20.0, 120.0, 400.0)  # seconds; ten tries take about 240
 DOORS = ("placement", "placement", "cell1", "cell2", "control", "control")
-LYING = 3  # volumes that lie there, where there are volumes at all
-# What a new server wants of volumes: to boot from one that is made for it, one that is made for its data (with a `!`
-# they go with the server), one of those that lie there, the one that several may have.
+LYING = 3  # volumes to attach, if the history has volumes
+# The volumes of a new server: to boot from one made for it, one made for its data (with a `!` they are deleted with the
+# server), one of the existing ones, the shared one.
 VOLUMES = ((), (), ("boot",), ("boot!",), ("boot!", "made"), ("made!",), ("1",), ("2", "made!"), ("shared",))
-WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … want a disk that often finds no room: they come to cell0, and out of it
+WIDE_EVERY, WIDE = 4, 2  # servers 2, 6, … request a disk that often fits nowhere: they move to cell0, and back
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
-EVACUATIONS = ("", "", "forced", "stopped", "shared", "local")  # what is said besides, or wrongly, of the storage
+EVACUATIONS = ("", "", "forced", "stopped", "shared", "local")  # a right or wrong statement about the storage
 REBUILDS = ("", "", "first", "refused")  # with another image, the one it was created with, one that no host runs
 DEATHS, RETURNS = ("off", "cut", "declared"), ("same", "same", "reinstalled", "new")  # of a host that is declared gone
 DRAINS = ("migrate", "migrate", "stop")
 DRAINED_FOR = (2.0, 30.0, 90.0, 300.0)  # seconds until it is cancelled, if it still runs, or the host is returned
 MOVED_BEFORE = (0.0, 3.0, 15.0, 15.0)  # seconds before it dies servers are moved; 0: none is
 RECLAIMED_AFTER = (0.0, 60.0, 400.0)  # seconds; 0: no delete can be taken back
-CONFIRMED_AFTER = (0.0, 0.0, 90.0)  # seconds; 0: no move is confirmed by itself
+CONFIRMED_AFTER = (0.0, 0.0, 90.0)  # seconds; 0: no move is confirmed automatically
 SILENT_BY, SILENT_FOR = ("power", "link", "bus"), (40.0, 110.0, 150.0, 200.0, 400.0)  # a host is fenced after 120
 FLAPS_FOR = (30.0, 70.0, 110.0, 140.0)  # seconds
 FENCES, MENDED_AFTER = (FAILS, HANGS_ON, LIES), (100.0, 250.0, 600.0)  # a fence command, and when it works again
@@ -93,7 +93,7 @@ DISARMED_FOR = (60.0, 200.0, 500.0)  # seconds
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happens, `after` seconds after the one before."""
+    """An event, `after` seconds after the one before."""
 
     after: float
     do: str
@@ -102,7 +102,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     option: str = ""
     seconds: float = 0.0
-    again: tuple[float, ...] = ()  # asked again with the same Idempotency-Key so much later
+    again: tuple[float, ...] = ()  # repeated with the same Idempotency-Key after this time
     ports: int = 0  # a new server has made for it
     given: bool = False  # and whether it is given the one that lies there for it
     volumes: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ActTarget(TypedDict, total=False):
-    """At whom an act is aimed, and how; fields of the act."""
+    """The target and the manner of an act; fields of the act."""
 
     who: str
     number: int
@@ -150,7 +150,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     doubled: float = 0.0
     failed: float = 0.0
     unknown: float = 0.0
-    addresses: int = 0  # for the ports that are made; without any there is no network
+    addresses: int = 0  # of the ports; without any there is no network
     cells: int = 1
     volumes: bool = False
     reclaimed_after: float = 0.0
@@ -159,8 +159,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(seed: str, length: int = 40, *, gone: int = NEMESES["gone"], watched: bool = False) -> History:
-    """The history of a seed. `gone`: how often a host is declared gone, as a weight among the NEMESES. `watched`: with
-    a failure watch, on more hosts."""
+    """Draw the history of a seed. `gone`: how often a host is declared gone, as a weight among the NEMESES. `watched`:
+    with a failure watch, on more hosts."""
     source = random.Random(f"{seed}:history")
     hosts, conductors, cells = source.randint(2, 5), source.choice((1, 2, 2)), source.choice((1, 2))
     hosts = max(hosts, 2 * cells)  # a move stays in its cell
@@ -207,7 +207,7 @@ def _watch_shape(source: random.Random) -> WatchShape:
 
 
 def _with_request(source: random.Random, act: Act) -> Act:
-    """What new servers want, and which volume is meant, should it come to that."""
+    """Add the requests of new servers and the volume, if the act needs them."""
     if act.do not in ("create", "create_many", "attach_volume", "detach_volume", "ambush", "refusal"):
         return act
     requested: RequestedServer = {
@@ -260,7 +260,7 @@ def _hosts(roles: list[str]) -> list[str]:
 
 
 def _strike(source: random.Random, do: str, roles: list[str], cells: int) -> ActTarget:
-    """At whom, and how."""
+    """Draw the target and the manner of a disaster."""
     hosts = _hosts(roles)
     if do in WATCHED and not NEMESES[do] and do != "drain":
         return _strike_watched(source, do, hosts)

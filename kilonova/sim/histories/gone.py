@@ -26,7 +26,7 @@ SETTLED_AFTER = 40.0  # seconds after its return: an operator enables it and set
 
 
 class Asks(Protocol):
-    """Asks the api; see player.py."""
+    """The interface for requests to the API; see player.py."""
 
     ids: dict[int, str]
 
@@ -36,8 +36,8 @@ class Asks(Protocol):
 
 
 class GoneHost:
-    """One host that is declared gone. `evacuate` asks for the evacuation of its servers. Once trouble `is_over` the
-    host neither dies nor is it declared gone, nor is its machine replaced."""
+    """A host that is declared gone. `evacuate` requests the evacuation of its servers. Once trouble `is_over` the host
+    does not die, is not declared gone, and its machine is not replaced."""
 
     def __init__(
         self, cloud: SimCloud, people: Asks, act: Act, evacuate: Callable[[Act], None], is_over: Callable[[], bool]
@@ -51,7 +51,7 @@ class GoneHost:
         self.is_over = is_over
 
     def begin(self) -> None:
-        """Every second server is moved first: from and to the host there are some that wait for confirm or revert."""
+        """Move every second server first, so that some moves from and to the host wait for confirm or revert."""
         for slot in sorted(self.people.ids)[:: 2 if self.act.number else 1]:
             if self.act.seconds:
                 self.people.request(Act(after=0.0, do="migrate", server=slot, who=self.host if slot % 2 else ""))
@@ -85,7 +85,8 @@ class GoneHost:
         self.people.ask(option)
 
     def _return(self) -> None:
-        """Another machine takes the name only when the host is no longer recorded: its key would be refused."""
+        """Start the machine, or another one. Another one may take the name only once the host is no longer recorded:
+        its key would be refused."""
         if self.returns == "same" or self.is_over():
             self._switch_on()
             return
@@ -113,7 +114,8 @@ class GoneHost:
         return gone is not None and gone["ended_at"] is not None and not any(recorded)
 
     def _replace(self) -> None:
-        """Without the key; a `new` machine also without the disks. The only whole disk of a server goes along."""
+        """Replace the machine: without the key, and a `new` one also without the disks. The only whole disk of a server
+        goes along."""
         hardware = self.cloud.hardware
         hardware.remember(self.host, {})
         if self.returns != "new":
@@ -129,7 +131,7 @@ class GoneHost:
         self.cloud.loop.call_later(SETTLED_AFTER, self._settle)
 
     def _settle(self) -> None:
-        """Enabled again; what the host set aside is removed, or left where it is."""
+        """Enable the host again; the copies that it set aside are removed, or left where they are."""
         cause = self.cloud.cause()
 
         async def option(engine: Engine) -> None:

@@ -1,6 +1,6 @@
-"""Random histories of a whole cloud: operations of every kind, asked once or again, while roles crash or stall at any
-await, messages get lost, late, doubled and reordered, commits fail or stay unknown, clocks disagree, and hosts die and
-return."""
+"""Random histories of a whole cloud: operations of every kind, requested once or repeated, while roles crash or stall
+at any await, messages get lost, late, doubled and reordered, commits fail or stay unknown, clocks disagree, and hosts
+die and return."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAST_SECONDS = 200.0  # after the last act, until a host that fell silent is fen
 
 @dataclass
 class HistoryResult:
-    """How a history ended."""
+    """The result of a history."""
 
     history: History
     violations: list[str]
@@ -151,12 +151,12 @@ def _wait(
         seen += living.look() if is_watched else []
         if promises is not None:
             promises.look()
-    cloud.loop.run_for(max(left, 0.0))  # also for no time at all: what is due at this instant is done
+    cloud.loop.run_for(max(left, 0.0))  # also for no time at all: then callbacks that are due now run
     return seen
 
 
 def digest(records: Records) -> str:
-    """Of all journals: two runs of one history must agree to the last byte."""
+    """Return a digest of all journals: two runs of one history must agree to the last byte."""
     total = hashlib.sha256()
     for database in sorted(records.databases):
         for table, keys in (("operations", ("id",)), ("steps", ("operation_id", "ordinal"))):

@@ -13,11 +13,11 @@ from kilonova.sim.lab.flavors import HEAVY, LEAN, PINNED, ROOMY, SMALL, TWICE, W
 
 HEAVY_EVERY, HEAVY_SERVER = 8, 4  # servers 4, 12, … claim more than their flavor says
 OTHERS = (ROOMY, LEAN, PINNED, TWICE, SMALL)
-PINNED_EVERY = 2  # every so many servers ask for CPUs and a device of their own
+PINNED_EVERY = 2  # one server in this number requests its own CPUs and device
 
 
 def new_servers(cloud: SimCloud, act: Act, slots: list[int], ids: list[str | None]) -> list[NewServer]:
-    """All alike; what there is only once is asked for by one that comes alone."""
+    """Return equal new servers. Only a single one may request resources that exist once."""
     alone = len(slots) == 1
     given = [cloud.laid.ports[act.server]] if alone and act.given and act.server < len(cloud.laid.ports) else []
     return [
@@ -69,7 +69,7 @@ def _wanted(cloud: SimCloud, label: str, device: str) -> WantedVolume:
 
 
 def volume_named(cloud: SimCloud, label: str) -> str:
-    """One of those that lie there, or none."""
+    """Return an existing volume, or none."""
     name = label.rstrip("!")
     if name == "shared":
         return cloud.stock.shared

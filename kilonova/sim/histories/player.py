@@ -55,7 +55,8 @@ VERBS = {"cancel": _cancel, "abandon": _abandon, "resume": resume}
 
 
 class HistoryPlayer:
-    """Does the acts. What the api refuses is part of the history; what it acknowledged must not be lost."""
+    """The player of the acts. A request that the API refuses is part of the history; an acknowledged one must not be
+    lost."""
 
     def __init__(self, cloud: SimCloud) -> None:
         self.cloud = cloud
@@ -67,7 +68,7 @@ class HistoryPlayer:
         self.newest: dict[int, str] = {}
         self.answers: dict[str, set[tuple[str, str]]] = {}  # by Idempotency-Key: body and operation
         self.images = 0  # of servers, asked for
-        self.wrong: list[str] = []  # answers that nobody should get
+        self.wrong: list[str] = []  # wrong answers
         self.trouble = Trouble(cloud, self)
 
     def stop(self) -> None:
@@ -115,7 +116,7 @@ class HistoryPlayer:
         return kind, image_params(image, f"image{self.images}", server)
 
     def _params(self, act: Act) -> JsonObject | None:
-        """None: the volume that is meant does not exist."""
+        """Return the parameters; None if the volume does not exist."""
         if act.do == "rebuild":
             return _rebuild_params(act, len(self.newest))
         if act.do == "evacuate":
@@ -138,7 +139,8 @@ class HistoryPlayer:
         return {"id": record, "volume_id": volume, "delete_on_termination": label.endswith("!")}
 
     def _send(self, act: Act, send: Callable[[IdempotencyKey | None], None]) -> None:
-        """Once, or again with the same key by a client that is not sure; the last time the body differs (law 10)."""
+        """Send a request once, or, as an unsure client does, again with the same key; the last time the body differs
+        (law 10)."""
         if not act.again:
             send(None)
             return
@@ -150,7 +152,7 @@ class HistoryPlayer:
         self.cloud.loop.call_later(sum(act.again) + 1.0, send, msgspec.structs.replace(key, body_hash="another body"))
 
     def _create(self, act: Act) -> None:
-        """With a key the api chooses the ids: only the key makes two of these requests one."""
+        """Request servers. With a key the API chooses the ids: only the key makes two of these requests one."""
         count = act.number if act.do == "create_many" else 1
         slots = [slot for slot in range(act.server, act.server + count) if self._begin_life(slot)]
         if not slots:
@@ -172,7 +174,7 @@ class HistoryPlayer:
         self._send(act, send)
 
     def _begin_life(self, slot: int) -> bool:
-        """Unless its server still lives."""
+        """Begin a new server in this slot. Return False if its server still lives."""
         self.lives[slot] = self.lives.get(slot, 0) + 1
         return slot not in self.ids or self.ids[slot] in self.deleted
 
@@ -218,7 +220,7 @@ class HistoryPlayer:
             self.cloud.ask(work).add_done_callback(done)
 
     def lost(self, records: Records) -> list[str]:
-        """What was acknowledged is still there, unless somebody asked for its deletion."""
+        """Return the acknowledged servers that are missing although their deletion was not requested."""
         there = {row["id"] for row in records.table("servers")}
         return [
             f"server {server} was acknowledged and is lost"
@@ -226,7 +228,7 @@ class HistoryPlayer:
         ]
 
     def done_twice(self) -> list[str]:
-        """A key stands for one request: whoever repeats it hears of one operation, and another body is refused."""
+        """Return violations of idempotency: a repeated key returns one operation, and another body is refused."""
         return [
             f"requests with {key} were answered with {sorted(answers)}"
             for key, answers in self.answers.items()

@@ -1,9 +1,9 @@
-"""Random histories in which databases are put back from a backup (law 15).
+"""Random histories in which databases are restored from a backup (law 15).
 
-Acts and trouble of every kind, a backup at some instant of it, more of the same, then some or all databases become what
-they were at that instant. It must be noticed, and nothing may change until the operator's word. After it no complete
-disk is gone and no guest was started; then the operator settles what is in quarantine, and the books balance. No volume
-is ever gone: none of them was attached since, to go with its server.
+Acts and trouble of every kind, a backup at some instant of it, more of the same, then some or all databases are
+restored to that instant. That must be noticed, and nothing may change until the operator confirms. Afterwards no
+complete disk is gone and no guest was started; then the operator settles the quarantine, and the books balance. No
+volume is ever deleted: none was attached since the backup with the flag to be deleted with its server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUNDS_SECONDS = 130.0  # reclaiming has looked twice
 NO_ROOM = " free of "  # in the audit's reason
 VERBS = 20  # times that the operator looks at the quarantine
 
-Disks = set[tuple[str, str, int, str]]  # host, server, copy, what is on it
+Disks = set[tuple[str, str, int, str]]  # host, server, copy, content
 Running = dict[str, int]  # server: how many guests
 
 
@@ -84,7 +84,7 @@ def _restore(cloud: SimCloud, backup: Path, chosen: list[str]) -> list[str]:
     cloud.loop.run_for(130.0)  # every host has seen the newest marks
     for name in [name for name, role in cloud.roles.items() if role.stores is not None]:
         cloud.kill(name)
-    cloud.loop.run_for(60.0)  # hosts end what they were doing
+    cloud.loop.run_for(60.0)  # hosts finish their steps
     if not _is_older(cloud, backup, chosen):
         chosen = cloud.databases
     if not _is_older(cloud, backup, chosen):
@@ -120,7 +120,7 @@ def _mark(file: Path) -> int:
 
 
 def _is_halted(cloud: SimCloud) -> bool:
-    """Whether a request that writes is refused for this reason."""
+    """Return True if a request that writes is refused because the cloud is halted."""
 
     async def write(engine: Engine) -> bool:
         try:
@@ -149,7 +149,8 @@ def _running(cloud: SimCloud) -> Running:
 
 
 def _settle(cloud: SimCloud) -> Records:
-    """The operator adopts what can be adopted and removes the rest; owners delete what is in ERROR."""
+    """Adopt the copies that can be adopted and remove the rest, as an operator; delete the servers in ERROR, as their
+    owners."""
     for adopts in (True, False):
         _settle_quarantine(cloud, adopts=adopts)
         records = come_to_rest_settled(cloud)
@@ -165,8 +166,8 @@ def _settle(cloud: SimCloud) -> Records:
 
 
 async def _audit(stores: Stores, cloud: SimCloud) -> list[str]:
-    """Returns servers that the books have no room for where they are: they were deleted or moved since the backup, and
-    what they held was claimed by others. The audit names them; one of them has to go."""
+    """Return servers that do not fit where they are: they were deleted or moved since the backup, and others have
+    claimed their capacity. The audit names them; one of them has to be removed."""
     for _ in range(2):
         report = await audit(stores, cloud.clock, mend=True)
     return [one.server for one in report.findings if one.outcome == "left" and NO_ROOM in one.why]

@@ -27,7 +27,7 @@ from kilonova.sim.loop.process import Process, current_process
 WATCHED_AFTER = 150.0  # seconds after a database was back: it takes so long until silence proves something again
 EVACUATED_AFTER = (0.3, 2.0, 12.0, 40.0, 80.0)  # seconds after a database was back
 AIMS = {1: False, 2: True}  # by an act's number: whether the evacuation is forced to the host it names
-MANY = 100_000  # times; more often than anybody tries
+MANY = 100_000  # times; more often than it is tried
 
 
 class Trouble(WatchTrouble):
@@ -41,7 +41,7 @@ class Trouble(WatchTrouble):
         self._outside = contextvars.copy_context()  # of no process
 
     def end(self) -> None:
-        """No more crashes and stalls; who stands still goes on, and every word about a host is taken back."""
+        """End crashes and stalls: frozen roles go on, and every declaration about a host is withdrawn."""
         self.over = True
         self.cloud.at_door = None
         for role in self.cloud.roles.values():
@@ -55,7 +55,7 @@ class Trouble(WatchTrouble):
         self._at_point(act, lambda process: self.cloud.crash(act.who, back_after=5.0))
 
     def stall(self, act: Act) -> None:
-        """It stands still, as after SIGSTOP, and goes on later as if nothing had been (A11)."""
+        """Freeze a role, as by SIGSTOP; later it goes on as if nothing had happened (A11)."""
         loop = self.cloud.loop
 
         def stall(process: Process) -> None:
@@ -65,8 +65,8 @@ class Trouble(WatchTrouble):
         self._at_point(act, stall)
 
     def ambush(self, act: Act) -> None:
-        """A conductor stands still at the door of a database while it works on a request, another request for the same
-        server comes, and the first goes on in a world that has changed (A11)."""
+        """Freeze a conductor at the door of a database while it works on a request, and send another request for the
+        same server; then the first one goes on in a changed world (A11)."""
         first, second, database = act.option.split()
         loop, visits = self.cloud.loop, act.number
 
@@ -90,7 +90,7 @@ class Trouble(WatchTrouble):
         )
 
     def _at_point(self, act: Act, strike: Callable[[Process], None]) -> None:
-        """At the n-th await of that role from now."""
+        """Strike at the n-th await of that role from now."""
         role = self.cloud.roles.get(act.who)
         if role is None:
             return
@@ -112,14 +112,14 @@ class Trouble(WatchTrouble):
         self.cloud.hardware.fail(act.who, verb, 1, how)
 
     def broken(self, act: Act) -> None:
-        """A host cannot do one thing for a while: what it is to undo there is refused again and again (law 17)."""
+        """Break one verb of a host for a while: an undo that needs it is refused again and again (law 17)."""
         verb, how = act.option.split(":")
         self.cloud.hardware.fail(act.who, verb, MANY, how)
         self.cloud.loop.call_later(act.seconds, self.cloud.hardware.heal, act.who)
 
     def refusal(self, act: Act) -> None:
-        """Every host refuses to do one thing, or anything, for good: what is asked for now fails, and so does its undo.
-        Later an operator abandons it, and only then the hosts are mended (law 17)."""
+        """Make every host refuse one verb, or all, for good: the request made now fails, and so does its undo. Later an
+        operator abandons it, and only then the hosts are repaired (law 17)."""
         kind, verb = act.option.split()
         hosts, loop = list(self.cloud.hardware.hosts()), self.cloud.loop
         for host in hosts:
@@ -133,7 +133,7 @@ class Trouble(WatchTrouble):
             loop.call_later(act.seconds + 5.0, self.cloud.hardware.heal, host)
 
     def declare(self, act: Act) -> None:
-        """The operator's word; to keep it honest the host is switched off before it is declared down."""
+        """Declare a host as an operator does; to keep that honest, it is switched off before it is declared down."""
         if act.option == "off":
             self.cloud.hardware.switch_power(act.who, False)
             self.people.ask(lambda engine: declare_down(engine, act.who))
@@ -141,7 +141,7 @@ class Trouble(WatchTrouble):
             self._declared_up(act.who)
 
     def disaster(self, act: Act) -> None:
-        """A host dies, or seems to; once that is noticed its servers are evacuated, and some time later it returns."""
+        """Kill or cut off a host; once that is noticed its servers are evacuated, and some time later it returns."""
         if act.option == "link":
             self.cloud.hardware.switch_link(act.who, False)
         else:
@@ -154,8 +154,7 @@ class Trouble(WatchTrouble):
         loop.call_later(200.0, self._declared_up, act.who)
 
     def drain(self, act: Act) -> None:
-        """A host is drained, with misfits or not at all; later that is cancelled if it still runs, and the host is
-        returned."""
+        """Drain a host, with or without misfits; later that is cancelled if it still runs, and the host is returned."""
         bulk = Bulk(on_misfit=SKIP if act.number else REFUSE, by=act.option)
         cause, begun = self.cloud.cause(), dict[str, Accepted]()
 
@@ -188,14 +187,14 @@ class Trouble(WatchTrouble):
             self.people.ask(lambda engine, ask=ask: submit(engine, ask))  # type: ignore[misc]
 
     def _aim(self, act: Act) -> MoveParams:
-        """Nowhere, at the next host through the filters, or at it past them."""
+        """Return the destination: none, the next host through the filters, or the next host past them."""
         hosts = self.cloud.hardware.hosts()
         if act.number not in AIMS or act.who not in hosts:
             return MoveParams()
         return MoveParams(host=hosts[(hosts.index(act.who) + 1) % len(hosts)], forced=AIMS[act.number])
 
     def gone(self, act: Act) -> None:
-        """A host is declared gone; see gone.py."""
+        """Declare a host gone; see gone.py."""
         GoneHost(self.cloud, self.people, act, self._evacuate_all, lambda: self.over).begin()
 
     def _declared_up(self, host: str) -> None:
@@ -203,24 +202,24 @@ class Trouble(WatchTrouble):
         self.people.ask(lambda engine: declare_up(engine, host))
 
     def deaf(self, act: Act) -> None:
-        """A role hears nothing for a while."""
+        """Cut a role off from the bus for a while."""
         weather: Weather = self.cloud.faults.weather
         weather.cut.add(act.who)
         self.cloud.loop.call_later(90.0, weather.cut.discard, act.who)
 
     def clock(self, act: Act) -> None:
-        """A machine's clock is set, or that of the databases."""
+        """Set the clock of a machine, or of the databases."""
         self.cloud.set_clock(act.who, act.seconds)
 
     def outage(self, act: Act) -> None:
-        """A database is away for a while."""
+        """Make a database unreachable for a while."""
         self.cloud.outages.begin(act.who, act.option)
         self.cloud.loop.call_later(act.seconds, self.cloud.outages.end, act.who)
 
     def blackout(self, act: Act) -> None:
-        """A database is away for longer than a host may be silent, while hosts beat; perhaps one of them dies
-        meanwhile. Then somebody wants to evacuate every server, as soon as that is not refused, and in the end the
-        dead host returns (law 9)."""
+        """Make a database unreachable for longer than a host may be silent, while hosts send heartbeats; perhaps one of
+        them dies meanwhile. Then evacuate every server as soon as that is not refused; in the end the dead host returns
+        (law 9)."""
         how, _, dies = act.option.partition(" ")
         loop, hardware = self.cloud.loop, self.cloud.hardware
         self.watch_until = max(self.watch_until, loop.time() + act.seconds + WATCHED_AFTER)

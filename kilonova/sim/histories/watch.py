@@ -23,7 +23,7 @@ HEARD_BETWEEN = 15.0  # seconds that a host which flaps is heard before it falls
 
 @dataclass
 class FenceAttempt:
-    """One run of the fence command; times are the loop's."""
+    """A run of the fence command; times are the loop's."""
 
     host: str
     watcher: str
@@ -34,8 +34,8 @@ class FenceAttempt:
 
 
 class FenceCommand(SimulatedFence):
-    """A process of its own, as an operator's command is: it goes on while its watcher stands still or is dead. Hosts
-    that were switched off are repaired some time later."""
+    """The fence command as a separate process, as an operator's command is: it goes on while its watcher hangs or is
+    dead. Hosts that were switched off are repaired some time later."""
 
     def __init__(self, cloud: SimCloud, shape: WatchShape) -> None:
         super().__init__(cloud.hardware)
@@ -78,19 +78,19 @@ class FenceCommand(SimulatedFence):
 
 
 class WatchTrouble:
-    """What strikes in histories with a failure watch; public methods are the WATCHED of acts.py."""
+    """The trouble in histories with a failure watch; public methods are the WATCHED of acts.py."""
 
     cloud: SimCloud
     people: Asks
     over: bool
 
     def silence(self, act: Act) -> None:
-        """A host loses its power, its link or the bus, and gets it back later."""
+        """Take a host's power, link or bus, and give it back later."""
         self._fall_silent(act.who, act.option)
         self.cloud.loop.call_later(act.seconds, self._come_back, act.who)
 
     def rack(self, act: Act) -> None:
-        """Several hosts fall silent, one soon after the other."""
+        """Let several hosts fall silent, one soon after the other."""
         hosts = self.cloud.hardware.hosts()
         first = hosts.index(act.who)
         for number in range(act.number):
@@ -100,20 +100,20 @@ class WatchTrouble:
             self.cloud.loop.call_later(act.seconds, self._come_back, hosts[(first + number) % len(hosts)])
 
     def flap(self, act: Act) -> None:
-        """A host is silent, heard for a moment, and silent again."""
+        """Let a host be silent, be heard for a moment, and be silent again."""
         for number in range(act.number):
             begins = number * (act.seconds + HEARD_BETWEEN)
             self.cloud.loop.call_later(begins, self._fall_silent, act.who, act.option)
             self.cloud.loop.call_later(begins + act.seconds, self._come_back, act.who)
 
     def partition(self, act: Act) -> None:
-        """The bus falls apart: every second role, from `number` on, hears only its own side."""
+        """Partition the bus: every second role, from `number` on, hears only its own side."""
         weather: Weather = self.cloud.faults.weather
         weather.side = set(sorted(self.cloud.roles)[act.number :: 2]) - {"api"}
         self.cloud.loop.call_later(act.seconds, weather.side.clear)
 
     def fence(self, act: Act) -> None:
-        """The fence command fails, hangs or lies; later an operator mends it and arms the watch."""
+        """Make the fence command fail, hang or lie; later an operator repairs it and arms the watch."""
         self._fence_command().how = act.option
         self.cloud.loop.call_later(act.seconds, self.mend_fence)
 
@@ -122,7 +122,7 @@ class WatchTrouble:
         self.people.ask(arm_watch)
 
     def disarm(self, act: Act) -> None:
-        """Nothing new begins for a while; in every second case somebody arms the watch early."""
+        """Disarm the watch for a while; in every second case an operator arms it early."""
         cause = self.cloud.cause()
 
         self.people.ask(lambda engine: disarm_watch(engine, act.seconds, "history", cause))

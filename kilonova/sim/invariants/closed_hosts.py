@@ -1,7 +1,7 @@
-"""A host that takes no more servers is nobody's destination (story H3).
+"""A host that accepts no more servers is not a destination (story H3).
 
-The databases of a simulated cloud are watched from inside: a trigger sees every claim that raises what is used of a
-provider that does not accept, in the moment it is made.
+The databases of a simulated cloud are watched from inside: a trigger sees every claim that raises the use of a provider
+that does not accept, in the moment it is made.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def watch(placement: Path) -> None:
 
 
 def at_any_time(placement: Path) -> Iterator[str]:
-    """Nothing is told of a database that is not watched, as PostgreSQL's are not."""
+    """Yield the claims on closed hosts; none of a database that is not watched, as PostgreSQL's are not."""
     if not placement.exists():
         return
     with closing(sqlite3.connect(f"file:{placement}?mode=ro", uri=True)) as database:

@@ -1,4 +1,4 @@
-"""Server groups: whether what is claimed keeps to their policies, and whether placement counts what is claimed."""
+"""Server groups: the claims keep to their policies, and placement's counts agree with the claims."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Use = set[tuple[str, str, str]]  # group, server, host
 
 
 def at_any_time(records: Records) -> Iterator[str]:
-    """A server counts on every host where it, or a migration of it, holds something; what is kept there for an
-    evacuation does not bind."""
+    """Yield violated policies. A server counts on every host where it, or a migration of it, has a claim; the share
+    that is held for an evacuation does not count."""
     for group in records.table("server_groups"):
         if group["policy"] == "anti-affinity":
             hosts = {server: _hosts(records, server) for server in _members(records, group["id"])}
@@ -36,7 +36,8 @@ def _members_live(records: Records) -> Iterator[str]:
 
 
 def _counts(records: Records) -> Iterator[str]:
-    """What binds the next claim is where the members are; of a group that was deleted nobody asks any more."""
+    """Yield wrong counts of members per host, which bind the next claim. The counts of a deleted group do not
+    matter."""
     roots = {row["id"]: row["name"] for row in records.table("resource_providers")}
     there = {row["id"] for row in records.table("server_groups")}
     counted: Use = {
@@ -71,7 +72,8 @@ def _hosts(records: Records, server: str) -> set[str]:
 
 
 def _moved(records: Records, servers: list[str]) -> bool:
-    """On two hosts until a move is confirmed; and whoever was left on a host that died may live on there alone."""
+    """Return True if a member may be on two hosts until a move is confirmed, or may live on alone on a host that
+    died."""
     return any(
         row["server_id"] in servers and (row["open"] or row["kind"] == "evacuation")
         for row in records.table("migrations")

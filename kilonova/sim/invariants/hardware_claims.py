@@ -1,5 +1,5 @@
-"""What must be true of hosts' hardware: no CPU is pinned twice and no device given twice, whoever crashes when; and at
-rest every claim belongs to a copy, on the host as in the records."""
+"""The invariants of hosts' hardware: no CPU is pinned twice and no device given twice, whichever process crashes; and
+at rest every claim belongs to a copy, on the host as in the records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Held = dict[tuple[str, int], HostClaim]  # by server and copy
 
 
 def at_any_time(cloud: SimCloud) -> Iterator[str]:
-    """Needs no records: it can be asked after every act."""
+    """Yield hardware that is given twice. It needs no records, so it can be checked after every act."""
     for host in cloud.hardware.hosts():
         hardware = _hardware(cloud, host)
         for held in (_claims_of(cloud, host), _defined(cloud, host)):
@@ -29,7 +29,8 @@ def at_any_time(cloud: SimCloud) -> Iterator[str]:
 
 
 def at_rest(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """Every copy that asks for hardware holds it; nothing else does but copies in quarantine, which may be adopted."""
+    """Yield wrong claims: every copy that requests hardware has it; no other copy has, except those in quarantine,
+    which may be adopted."""
     own = {row["id"]: row["flavor"] for row in records.table("servers")}
     left = flavors_left(records.table("migrations"))
     quarantined: dict[str, set[tuple[str, int]]] = {}
@@ -67,7 +68,7 @@ def _hardware(cloud: SimCloud, host: str) -> HostHardware:
 
 
 def _claims_of(cloud: SimCloud, host: str) -> Held:
-    """As the host remembers."""
+    """Return the claims in the host's memory."""
     held: Held = {}
     for name, value in cloud.hardware.recall(host).items():
         if name.startswith(PREFIX):
@@ -77,6 +78,6 @@ def _claims_of(cloud: SimCloud, host: str) -> Held:
 
 
 def _defined(cloud: SimCloud, host: str) -> Held:
-    """As its guests run."""
+    """Return the claims of the host's defined guests."""
     guests = cloud.hardware.host(host).guests
     return {key: guest.spec.claim for key, guest in guests.items() if guest.spec is not None and guest.spec.claim}

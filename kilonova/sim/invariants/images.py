@@ -10,7 +10,7 @@ from kilonova.sim.lab.records import Records
 
 
 def at_rest(records: Records) -> Iterator[str]:
-    """No image is half made, and every snapshot of a volume that was made for one belongs to it."""
+    """Yield images that are half made, and snapshots of volumes that were made for an image and do not belong to it."""
     active = {row["id"] for row in records.table("images") if row["status"] == ACTIVE}
     for row in records.table("images"):
         if row["status"] != ACTIVE:
@@ -24,7 +24,7 @@ def at_rest(records: Records) -> Iterator[str]:
 
 
 def done_without_image(records: Records) -> Iterator[str]:
-    """Where nobody deletes images: an operation that is done has left an active one."""
+    """Yield operations that are done and left no active image, if images are never deleted."""
     active = {row["id"] for row in records.table("images") if row["status"] == ACTIVE}
     for op in records.table("operations"):
         image = from_json(op["facts"], {}).get("snapshot_image")

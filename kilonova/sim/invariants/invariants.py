@@ -38,7 +38,8 @@ def violations(records: Records, cloud: SimCloud, *, at_rest: bool) -> list[str]
 
 
 def under_way(records: Records, cloud: SimCloud) -> list[str]:
-    """What holds at every moment, whatever is going on. Claims are another database's: they are compared at rest."""
+    """Return violations of the invariants that hold at every moment. Claims are in another database: they are compared
+    at rest."""
     return [
         *_task_states(records),
         *_one_runs(records, cloud),
@@ -50,8 +51,8 @@ def under_way(records: Records, cloud: SimCloud) -> list[str]:
 
 
 def after_restore(records: Records, cloud: SimCloud) -> list[str]:
-    """At rest, once an operator has settled what is in quarantine. Ports and volumes that an older control knows
-    otherwise than the cells are named by audits, and are no invariant."""
+    """Return violations at rest, once an operator has settled the quarantine. Ports and volumes that an older control
+    database records differently than the cells are named by audits, and are not an invariant."""
     return [
         *_task_states(records),
         *_books(records),
@@ -67,7 +68,7 @@ def after_restore(records: Records, cloud: SimCloud) -> list[str]:
 
 
 def overbooked(records: Records) -> list[str]:
-    """Where no inventory ever shrinks, use above capacity means that a claim raised it there."""
+    """Return use above capacity. If no inventory ever shrinks, a claim raised it there."""
     return [
         f"provider {row['provider_id']}, class {row['class_id']}: used {row['used']} of {row['capacity']}"
         for row in records.table("inventories")
@@ -76,8 +77,8 @@ def overbooked(records: Records) -> list[str]:
 
 
 def refused_blindly(records: Records) -> list[str]:
-    """A create was refused although not every host had said no (law 18). Where hosts were declared gone, the number of
-    hosts at that time is not known."""
+    """Return the creates that were refused although not every host had said no (law 18). If hosts were declared gone,
+    the number of hosts at that time is unknown."""
     hosts, sentences = None if records.table("gone_hosts") else len(records.table("hosts")), []
     for step in records.table("steps"):
         problem = from_json(step["error"]) or {}
@@ -98,7 +99,7 @@ def _busy_servers(records: Records) -> set[str]:
 
 
 def _task_states(records: Records) -> Iterator[str]:
-    """Every task_state has a live operation behind it."""
+    """Yield servers whose task_state has no live operation."""
     live = _live(records)
     placing = {op["server_id"] for op in live.values() if op["kind"] in ("place", "delete_unplaced")}
     for server in records.table("servers"):
@@ -116,8 +117,8 @@ def _task_states(records: Records) -> Iterator[str]:
 
 
 def _books(records: Records) -> Iterator[str]:
-    """used == sum of allocations; allocations == owned for every server that no operation is busy with. What an
-    abandoned step left is owned too, and may be gone by now."""
+    """Check that used == sum of allocations, and allocations == owned for every server without a running operation. The
+    remains of an abandoned step are owned too, and may be gone by now."""
     for imbalance in records.imbalances:
         yield f"the books do not balance: {imbalance}"
     busy = _busy_servers(records)
@@ -139,7 +140,8 @@ def _books(records: Records) -> Iterator[str]:
 
 
 def _one_runs(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """At most one host runs a guest, and it holds permission; only a host that is away may not know yet."""
+    """Check that at most one host runs a guest, and that it has permission; only an unreachable host may not know
+    yet."""
     quarantined = _quarantined(records)
     for server in records.table("servers"):
         running = [guest for guest in cloud.hardware.running(server["id"]) if cloud.hardware.is_linked(guest[0])]
@@ -153,15 +155,15 @@ def _one_runs(records: Records, cloud: SimCloud) -> Iterator[str]:
 
 
 def _session_is_current(records: Records, cloud: SimCloud, host: str) -> bool:
-    """The host has heard of everything that was decided about it."""
+    """Return True if the host has received every decision about it."""
     role = cloud.roles.get(host)
     row = next((h for h in records.table("hosts") if h["name"] == host), None)
     return role is not None and role.part is not None and row is not None and role.part.epoch == row["epoch"]
 
 
 def _disks(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """One complete copy of the disk exists at every point, for every server that ever had one and shall keep it; but
-    for one that is rebuilt where the host has no room for two."""
+    """Check that at every point one complete copy of the disk exists, for every server that ever had one and shall keep
+    it, except one that is rebuilt on a host without space for two."""
     live = _live(records).values()
     going = {op["server_id"] for op in live if op["kind"] == "delete" or _has_no_room(op)}
     for server in records.table("servers"):
@@ -189,8 +191,8 @@ def _all_ended(records: Records) -> Iterator[str]:
 
 
 def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """At rest: exactly the runner runs what should run; nothing else does. A start that was abandoned is tried again
-    when the operator has settled it."""
+    """Check at rest that exactly the runner runs the guests that should run. An abandoned start is retried when the
+    operator has settled it."""
     left = records.unsettled()
     quarantined = _quarantined(records)
     for server in records.table("servers"):
@@ -215,13 +217,13 @@ def _runs_where_allowed(records: Records, cloud: SimCloud) -> Iterator[str]:
 
 
 def _quarantined(records: Records) -> set[tuple[str, str, int]]:
-    """Copies that nobody touches until an operator says what becomes of them."""
+    """Return the copies that are left as they are until an operator decides about them."""
     open_rows = [row for row in records.table("quarantine") if row["ended_at"] is None]
     return {(row["host"], row["server_id"], row["copy"]) for row in open_rows}
 
 
 def _nothing_left(records: Records, cloud: SimCloud) -> Iterator[str]:
-    """Every copy on a host is recorded and every record is true; debts are paid."""
+    """Check that every copy on a host is recorded, every record is true, and debts are paid."""
     quarantined = _quarantined(records)
     there = {(f.host, f.server, f.copy) for f in cloud.hardware.survey()} - quarantined
     recorded = {(c["host"], c["server_id"], c["copy"]) for c in records.table("copies")}
@@ -238,7 +240,7 @@ def _nothing_left(records: Records, cloud: SimCloud) -> Iterator[str]:
 
 
 def _needless(records: Records) -> Iterator[str]:
-    """A server has the copy that counts, and the one that an open move may go back to."""
+    """Check that a server has exactly its current copy, and the one that an open move may go back to."""
     migrations = [m for m in records.table("migrations") if m["open"] and m["kind"] != "evacuation"]
     open_moves = [m for m in migrations if not m["source_gone"]]
     for server in records.table("servers"):
@@ -251,7 +253,7 @@ def _needless(records: Records) -> Iterator[str]:
 
 
 def _mappings(records: Records) -> Iterator[str]:
-    """A server is in exactly one place, and its mapping says which."""
+    """Check that a server is in exactly one place, as its mapping says."""
     for request in records.table("build_requests"):
         yield f"the build request of {request['server_id']} is left"
     where: dict[str, list[str]] = {}

@@ -12,14 +12,14 @@ LOOK_EVERY = 5.0  # seconds
 
 
 class LivingHosts:
-    """Watches hosts while a database is away, and afterwards."""
+    """A watch over hosts while a database is unreachable, and afterwards."""
 
     def __init__(self, cloud: SimCloud) -> None:
         self.cloud = cloud
         self._since: dict[str, float] = {}  # by host: it was seen alive at every look since then
 
     def look(self) -> list[str]:
-        """Hosts that were alive for longer than a host may be silent and count as down by their silence."""
+        """Return the hosts that were alive for longer than a host may be silent and still count as down by silence."""
         now, limit = self.cloud.loop.time(), self.cloud.shape.settings.default.service_down_time
         beating = {host for host, since in self.alive_since().items() if now - since > limit + LOOK_EVERY}
         states = self.cloud.alone(self._judged, "the hosts", faulty=False) if beating else {}
@@ -30,14 +30,14 @@ class LivingHosts:
         ]
 
     def alive_since(self) -> dict[str, float]:
-        """By host that is alive: the first of all looks since then at which it was."""
+        """Return, by living host, the time of the first check since which it was alive at every check."""
         now = self.cloud.loop.time()
         alive = [host for host in self.cloud.hardware.hosts() if self._is_alive(host)]
         self._since = {host: self._since.get(host, now) for host in alive}
         return self._since
 
     def _is_alive(self, host: str) -> bool:
-        """It is on and reached, and its agent has registered and beats."""
+        """Return True if the host is on and reachable, and its agent has registered and sends heartbeats."""
         cloud, role = self.cloud, self.cloud.roles.get(host)
         if role is None or role.part is None or not role.part.epoch or role.process.frozen is not None:
             return False
@@ -47,7 +47,7 @@ class LivingHosts:
         return weather is None or (host not in weather.cut and (not weather.side or self.has_company(host)))
 
     def has_company(self, host: str) -> bool:
-        """Whether a conductor that runs is on the host's side of the bus."""
+        """Return True if a running conductor is on the host's side of the bus."""
         weather: Weather = self.cloud.faults.weather
         conductors = [role for name, role in self.cloud.roles.items() if name.startswith("conductor")]
         hearing = [role.name for role in conductors if role.process.frozen is None and role.name not in weather.cut]

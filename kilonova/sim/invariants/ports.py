@@ -14,7 +14,7 @@ from kilonova.world import Row
 
 
 def at_any_time(records: Records) -> Iterator[str]:
-    """A server is deleted after its ports; whoever comes late with a new one is refused."""
+    """Yield ports of deleted servers: a server is deleted after its ports, and a late new one is refused."""
     deleted = {row["id"] for row in records.table("servers") if row["deleted"]}
     for port in records.table("ports"):
         if port["device_id"] in deleted:
@@ -36,7 +36,7 @@ def at_rest(records: Records) -> Iterator[str]:
 
 
 def _free(port: Row) -> Iterator[str]:
-    """One that was given back is as it was."""
+    """Yield the traces on a port that a server gave back."""
     if port["created_here"]:
         yield f"port {_name(port)} was made for a server and is left"
     if port["host"] or port["slot"] != -1 or port["device_owner"]:
@@ -44,7 +44,7 @@ def _free(port: Row) -> Iterator[str]:
 
 
 def _of_server(records: Records, server: Row, requested: list[Any]) -> Iterator[str]:
-    """All that it asked for, or none when it has no host; bound there; and its record says so."""
+    """Check that the server has all requested ports, or none without a host; bound there; and as its record says."""
     vifs = records.vifs.get(server["id"], [])
     wanted = len(requested) if server["host"] else 0
     if len(vifs) != wanted:
@@ -58,7 +58,7 @@ def _of_server(records: Records, server: Row, requested: list[Any]) -> Iterator[
 
 
 def _addresses(records: Records) -> Iterator[str]:
-    """Each is free or of one port, once."""
+    """Check that each address is free or belongs to one port, once."""
     taken = Counter(row["address"] for row in records.table("fixed_ips"))
     ports = {row["id"] for row in records.table("ports")}
     for row in records.table("fixed_ips"):

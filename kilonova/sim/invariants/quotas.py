@@ -21,7 +21,8 @@ def at_rest(records: Records) -> Iterator[str]:
 
 
 def _counted(records: Records) -> Iterator[str]:
-    """Every server counts with its flavor, but for those that wait to be reclaimed; its request names that flavor."""
+    """Check that every server counts with its flavor, except those that wait to be reclaimed; its request names that
+    flavor."""
     specs = {row["server_id"]: from_json(row["spec"], {}) for row in records.table("request_specs")}
     servers = {row["id"]: row for row in records.table("servers") if not row["deleted"]}
     for mapping in records.table("server_mappings"):
@@ -59,7 +60,7 @@ def _of_servers(records: Records) -> Iterator[str]:
 
 
 def _of_volumes(records: Records) -> Iterator[str]:
-    """By type, and of all types (an empty one)."""
+    """Count volumes by type, and over all types (an empty one)."""
     counted: Counter[tuple[str, ...]] = Counter()
     for table, resource in (("volumes", VOLUMES), ("volume_snapshots", SNAPSHOTS)):
         for row in records.table(table):

@@ -1,5 +1,5 @@
-"""What must be true of compute's attachments: they belong to servers that live, and are connected where those may run.
-What clients attach by themselves binds nobody."""
+"""The invariants of compute's attachments: they belong to living servers, and are connected where those may run. The
+attachments that clients make themselves are not checked."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kilonova.world import Row
 
 
 def at_any_time(records: Records) -> Iterator[str]:
-    """A server is deleted after its attachments, and unmapped after that; whoever comes late with a new one is
-    refused."""
+    """Yield attachments of deleted servers: a server is deleted after its attachments, and unmapped after that; a late
+    new one is refused."""
     deleted = {row["id"] for row in records.table("servers") if row["deleted"]}
     mapped = {row["server_id"] for row in records.table("server_mappings") if not row["queued_for_delete"]}
     left = records.unsettled()
@@ -33,7 +33,7 @@ def _computes(records: Records) -> list[Row]:
 
 
 def _shared(records: Records) -> Iterator[str]:
-    """Only what may be."""
+    """Yield volumes that are attached several times without multiattach."""
     holders: dict[str, set[str]] = {}
     for one in records.table("volume_attachments"):
         holders.setdefault(one["volume_id"], set()).add(one["server_id"])
@@ -73,14 +73,14 @@ def at_rest(records: Records) -> Iterator[str]:
 
 
 def _goes(volume: Row, requests: Mapping[str, JsonObject]) -> bool:
-    """With the server that it was made for, as its create said."""
+    """Return True if the volume is deleted with the server that it was made for, by the create request."""
     wanted = as_list(requests.get(volume["created_for"], {}).get("volumes"))
     request = as_object(wanted[volume["created_slot"]]) if wanted else {}
     return bool(volume["goes_with_server"] or request.get("delete_on_termination"))
 
 
 def _whole(one: Row, server: Row) -> Iterator[str]:
-    """The guest has it, where the guest may run."""
+    """Check that the guest has the volume where it may run."""
     if one["status"] != "attached":
         yield f"attachment {one['id']} of server {server['id']} is only {one['status']}"
     if one["host"] != server["runner_host"]:

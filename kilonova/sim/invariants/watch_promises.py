@@ -1,5 +1,5 @@
-"""What the failure watch promises, checked from outside while a history runs: by what the fence command was asked to
-do, what the machines run, and what the databases say at that moment."""
+"""The promises of the failure watch, checked from outside while a history runs: by the runs of the fence command, the
+machines, and the databases at that moment."""
 
 from __future__ import annotations
 
@@ -60,14 +60,15 @@ class WatchPromises:
             yield f"it has answered for {attempt.began - since:.0f} s"
 
     def _at_once(self, attempt: FenceAttempt) -> Iterator[str]:
-        """Another watcher's command may run, and could be ended by that watcher in time."""
+        """Yield commands that run at the same time for one host. One that exceeded its timeout may: its watcher may be
+        dead."""
         for other in self.command.attempts:
             runs = other.host == attempt.host and other.ended is None
             if runs and attempt.began - other.began < self.command.shape.fence_timeout:
                 yield f"{other.watcher} does so since {other.began:.0f} s"
 
     def _disarmed(self, attempt: FenceAttempt) -> Iterator[str]:
-        """What had begun before ends."""
+        """Yield fences that began while the watch was disarmed. Runs that had begun before may end."""
         rules = self.command.shape
         for disarming in self._read("control", _DISARMED, self.cloud.clock.now()):
             for row in self._read("control", _RECORD, attempt.host):
@@ -87,8 +88,8 @@ class WatchPromises:
     # -- evacuations --------------------------------------------------------------------------------------------
 
     def _running_twice(self) -> Iterator[str]:
-        """A server that the watch has moved runs also where it was, though that host was fenced. A fence that lied
-        allows this, and so does an operator who evacuates a host that is only silent."""
+        """Yield servers that the watch has moved and that also run where they were, although that host was fenced. A
+        fence that lied allows this, and so does an operator who evacuates a host that is only silent."""
         places = defaultdict[str, set[str]](set)
         for copy in self.cloud.hardware.survey():
             if copy.power == "on" and self.cloud.hardware.is_running(copy.host):

@@ -1,1 +1,1 @@
-"""The simulated cloud itself: its processes, databases, networks and stock, what is recorded, how it comes to rest."""
+"""The simulated cloud itself: its processes, databases, networks and stock, its records, and how it comes to rest."""

@@ -1,5 +1,5 @@
-"""A whole cloud in one process and in virtual time: api, conductors and one agent per host, each a simulated process
-with stores of its own on the same files, one hub, one hardware. A killed role runs not one more line."""
+"""A whole cloud in one process and in virtual time: API, conductors and one agent per host, each a simulated process
+with its own stores on the same files, one hub, one hardware. A killed role runs not one more line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from kilonova.store.sqlite import SqliteStore
 from kilonova.world import Clock, World
 
 T = TypeVar("T")
-DATABASE_CLOCK = "databases"  # who has that one, in `set_clock`
+DATABASE_CLOCK = "databases"  # the owner of that clock, in `set_clock`
 HOUR = 3600.0
 MACHINE = "machine1"
 SEAL_KEY = b"c2ltdWxhdGVkLXNlYWwta2V5LTMyLWJ5dGVzLWxvbmc="
@@ -85,7 +85,7 @@ class SimCloud:
         self.at_door: Callable[[str], None] | None = None  # (database): the running process goes to it, or leaves it
         self.laid = Laid("", [])  # its network
         self.stock = Stock()  # its volumes
-        self.files = NoBytes()  # what they are made of; outlives whoever keeps them
+        self.files = NoBytes()  # the volumes' content; outlives the processes
         self.roles: dict[str, SimulatedProcess] = {}
         self._lookers: dict[bool, tuple[Process, OpenStores]] = {}  # by whether faults reach them
         self._lives: dict[str, int] = {}
@@ -125,9 +125,9 @@ class SimCloud:
             self.kill(host)
 
     def crash(self, role: str, back_after: float = 1.0) -> None:
-        """The process dies here and now, and its supervisor starts it again."""
+        """Kill the process now; its supervisor starts it again."""
         self.kill(role)
-        # in a context of nobody: who crashes in the middle of its own work would take the timer with it
+        # outside of every process: a role that crashes in its own work would take the timer with it
         self.loop.call_later(back_after, self._revive, role, context=contextvars.Context())
 
     def _revive(self, role: str) -> None:
@@ -185,11 +185,11 @@ class SimCloud:
         self.loop.spawn(process, self._live(role))
 
     def _skew(self, name: str) -> float:
-        """Up to an hour, the same for each life of a role: no two machines need agree."""
+        """Return a clock error of up to an hour, the same for each life of a role: no two machines need agree."""
         return random.Random(f"{self.seed}:{name}:skew").uniform(-HOUR, HOUR) if self.faults is not None else 0.0
 
     def set_clock(self, name: str, seconds: float) -> None:
-        """The clock of a role, or of all databases, jumps: from now on it is that much ahead of the simulation's."""
+        """Set the clock of a role, or of all databases, so much ahead of the simulation's."""
         if name == DATABASE_CLOCK:
             self.clock.skew = seconds
             return
@@ -199,7 +199,7 @@ class SimCloud:
             cast(SimClock, role.world.clock).skew = seconds
 
     def open_stores(self, *, faulty: bool = True) -> OpenStores:
-        """Handles of one process on the databases of this cloud."""
+        """Return the handles of one process on the databases of this cloud."""
         if self._open_databases is not None:
             opened = dict(self._open_databases(self.loop))
         else:
@@ -224,7 +224,7 @@ class SimCloud:
         await give_way()
 
     async def _live(self, role: SimulatedProcess) -> None:
-        """A role that cannot start ends, and its supervisor tries again."""
+        """Run a role. If it cannot start, it ends, and its supervisor starts it again."""
         try:
             await self._run(role)
         except KilonovaError:
@@ -259,7 +259,7 @@ class SimCloud:
         role.ready.set()
 
     async def _keep_marks(self, name: str, stores: OpenStores, clock: Clock) -> None:
-        """Each of them has a directory that remembers, as an api and a conductor do."""
+        """Give each process a directory that remembers marks, as an API and a conductor have."""
         folder = self.directory / "remembers" / name
         if read_directory_badge(folder) is None:
             write_directory_badge(folder, DirectoryBadge(cloud=CLOUD_ID, store=name, name=name))
@@ -274,14 +274,14 @@ class SimCloud:
         return self._lives.get(name, 0)
 
     def kill(self, name: str) -> None:
-        """kill -9: not one more line of it runs."""
+        """Kill a role, as by kill -9: not one more line of it runs."""
         role = self.roles.pop(name, None)
         if role is not None:
             self.hub.detach(name)
             self.loop.kill(role.process)
 
     def terminate(self, name: str) -> None:
-        """SIGTERM: a conductor stops by its own means, and then it is gone."""
+        """Terminate a role, as by SIGTERM: a conductor stops in order, then its process ends."""
         role = self.roles[name]
         part = role.part
         if not isinstance(part, Conductor):
@@ -333,7 +333,8 @@ class SimCloud:
         return answer.result()
 
     def _looker(self, faulty: bool) -> tuple[Process, OpenStores]:
-        """One for the whole run: on PostgreSQL its connections cost more than what it looks at."""
+        """Return the process that reads records: one for the whole run, because on PostgreSQL connecting costs more
+        than reading."""
         if faulty not in self._lookers:
             process, stores = Process("looker", takes_part=False), self.open_stores(faulty=faulty)
             process.on_kill(stores.drop)
@@ -353,7 +354,7 @@ class SimCloud:
         return await lay_rare_volumes(volumes, self.files, stock) if self.shape.rare_volumes else stock
 
     def back_up(self) -> Path:
-        """All databases, as they are at this instant."""
+        """Back up all databases, as they are at this instant."""
         return back_up(self.directory, self.databases)
 
     def put_back(self, folder: Path, names: Sequence[str]) -> None:

@@ -48,7 +48,7 @@ def back_up(directory: Path, names: Sequence[str]) -> Path:
 
 
 def restore(directory: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put these databases of a backup in place of the present ones, which nobody may have open."""
+    """Put these databases of a backup in place of the present ones, which must not be open."""
     for name in names:
         for old in directory.glob(f"{name}.db*"):
             old.unlink()

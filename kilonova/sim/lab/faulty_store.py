@@ -1,5 +1,5 @@
-"""A store with the faults that a simulation or a test gives it: its database goes away, a COMMIT fails, or is made and
-nobody hears of it. They are put around a store of any engine; the engines know nothing of them."""
+"""A store with the faults that a simulation or a test gives it: its database is unreachable, a COMMIT fails, or it
+succeeds and its answer is lost. It wraps a store of any engine; the engines know nothing of the faults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FaultyStore:
         return self._store.stats
 
     async def write(self, body: Body[T]) -> T:
-        """A COMMIT that shall fail is never asked for: the transaction is rolled back by what is raised in it."""
+        """Write. A COMMIT that shall fail is never sent: an exception in the transaction rolls it back."""
         await self._outages.check(self.name)
         faults = self.faults
         if faults is None:

@@ -33,14 +33,14 @@ def flavor(
 
 SMALL = flavor("small", 1, 1024, 10)
 LARGE = flavor("large", 4, 8192, 40)
-WIDE = flavor("wide", 1, 1024, 95)  # fits where nobody else is
+WIDE = flavor("wide", 1, 1024, 95)  # fits only on an empty host
 TWICE = flavor("twice", 2, 2048, 20)
 LEAN = flavor("lean", 1, 512, 10)
 ROOMY = flavor("roomy", 2, 2048, 20, None, 5, 512)  # with an ephemeral disk and swap
 HEAVY = flavor("heavy", 1, 1024, 10, {"resources:VCPU": "2"})  # claims more than its flavor says
 PINNED = flavor("pinned", 2, 1024, 10, {"hw:cpu_policy": "dedicated", "pci_passthrough:alias": "nic:1"})
 
-# Four CPUs for everybody, four to be pinned in two cells, one card with two functions.
+# Four shared CPUs, four to be pinned in two cells, one card with two functions.
 TOPOLOGY = SimulatedTopology(nodes=2, cards=(CARD,))
 OFFER = Offer(frozenset({2, 3, 6, 7}), frozenset({0, 1, 4, 5}), (DeviceSpec(vendor_id="8086"),))
 VCPUS = 8

@@ -21,12 +21,12 @@ class Laid(msgspec.Struct, frozen=True):
     ports: list[str]
 
     def wanted(self, count: int, given: Sequence[str] = ()) -> list[WantedPort]:
-        """Return what a new server asks for: a number of its own ports, and those that it is given."""
+        """Return the ports that a new server requests: a number of its own ports, and existing ones."""
         return [WantedPort(network_id=self.network)] * count + [WantedPort(port_id=port) for port in given]
 
 
 async def lay(networks: Networks, addresses: int, ports: int) -> Laid:
-    """Each of the ports takes one of the addresses."""
+    """Create a network with these addresses, and ports that take one each."""
     owned = {"project_id": PROJECT}
     network = id_of((await networks.networks.create(None, [{**owned, "name": "net"}]))[0])
     pool = {"start": f"10.0.0.{FIRST}", "end": f"10.0.0.{FIRST + addresses - 1}"}

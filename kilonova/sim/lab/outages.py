@@ -13,7 +13,7 @@ REFUSES, HANGS = "refuses", "hangs"
 
 @dataclass
 class Outages:
-    """Of one cloud, by database."""
+    """The outages of one cloud, by database."""
 
     now: dict[str, str] = field(default_factory=dict)  # database: REFUSES or HANGS
 

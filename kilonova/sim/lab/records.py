@@ -1,4 +1,4 @@
-"""Everything that is recorded, read in one go from all databases by a process that takes no part."""
+"""All records, read at once from all databases by a process that takes no part."""
 
 from __future__ import annotations
 
@@ -72,17 +72,18 @@ class Records:
     databases: dict[str, dict[str, Rows]] = field(default_factory=dict)
     held: Held = field(default_factory=dict)
     imbalances: list[Imbalance] = field(default_factory=list)
-    vifs: dict[str, list[Vif]] = field(default_factory=dict)  # what the network service says, by server
+    vifs: dict[str, list[Vif]] = field(default_factory=dict)  # the network service's record, by server
 
     def table(self, name: str) -> Rows:
-        """The rows of a table in all databases, each with its `database`. Raises KeyError for one that is not read."""
+        """Return the rows of a table in all databases, each with its `database`. Raise KeyError for a table that is not
+        read."""
         _ALL[name]
         return [
             {**row, "database": database} for database, tables in self.databases.items() for row in tables.get(name, [])
         ]
 
     def unsettled(self) -> set[str]:
-        """Servers of which an abandoned step left something that nobody has settled (law 17)."""
+        """Return the servers with unsettled remains of an abandoned step (law 17)."""
         return {row["server_id"] for row in self.table("findings") if row["open"]}
 
     def server(self, server_id: str) -> Row | None:
@@ -90,12 +91,12 @@ class Records:
 
 
 def read_records(cloud: SimCloud) -> Records:
-    """Runs the loop until everything is read; other roles go on meanwhile."""
+    """Read all records. This runs the loop until they are read; other roles go on meanwhile."""
     return cloud.alone(_read, "the records", faulty=False)
 
 
 def is_idle(cloud: SimCloud) -> bool:
-    """No operation is under way."""
+    """Return True if no operation is under way."""
     return cloud.alone(_is_idle, "the journals", faulty=False)
 
 
@@ -111,7 +112,7 @@ async def _live(tx: Tx) -> bool:
 
 
 async def _read(stores: Stores) -> Records:
-    """Cells first: what they say of a server has been true in control before."""
+    """Read the cells first: what they record of a server was true in control before."""
     records = Records()
     for name in stores.cells():
         records.databases[name] = await stores.cell(name).read(_tables(CELL))

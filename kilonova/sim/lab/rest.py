@@ -1,4 +1,5 @@
-"""Coming to rest: faults stop, every role and host comes back, and the cloud gets time to end what it began."""
+"""Let the cloud come to rest: faults stop, every role and host comes back, and the cloud gets time to finish its
+work."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ LOOK_EVERY = 15.0
 
 
 def come_to_rest(cloud: SimCloud, *, patience: float = PATIENCE) -> Records:
-    """Everything is switched on again and all faults end; returns what is recorded when nothing moves any more."""
+    """Switch everything on again and end all faults; return the records when nothing changes any more."""
     heal(cloud)
     waited = 0.0
     while True:
@@ -61,7 +62,7 @@ def come_to_rest_settled(cloud: SimCloud) -> Records:
 
 
 def _settle_all(cloud: SimCloud, records: Records) -> None:
-    """An operator has seen to all that abandoned steps left (law 17); an audit frees what that still holds."""
+    """Settle all findings as an operator (law 17); an audit releases their remaining allocations."""
     left = [row for row in records.table("findings") if row["open"]]
     cause = cloud.cause()
 
@@ -76,7 +77,7 @@ def _settle_all(cloud: SimCloud, records: Records) -> None:
 
 
 def audited(cloud: SimCloud) -> list[str]:
-    """What an operator would be told: nothing, once all is at rest."""
+    """Return the report of an audit to an operator: nothing, once all is at rest."""
 
     async def ask(cell: str, host: str) -> list[CopyReport]:
         at = cloud.hardware.host(host)

@@ -24,11 +24,11 @@ class CloudShape:
     boot_seconds: float = 0.5
     copy_seconds: float = 1.0
     addresses: int = 0  # of its network; without any it has none
-    ports: int = 0  # that lie there to be given to servers; each has one of the addresses
+    ports: int = 0  # existing ports for servers; each has one of the addresses
     topology: SimulatedTopology = field(default_factory=SimulatedTopology)  # NUMA cells, threads and cards of each host
-    offer: Offer = field(default_factory=Offer)  # and what of them guests may have
+    offer: Offer = field(default_factory=Offer)  # and the hardware that guests may have
     traits: Sequence[str] = ()  # that each host announces besides its driver's own
-    volumes: int = 0  # that lie there to be attached
+    volumes: int = 0  # existing volumes to attach
     rare_volumes: bool = False  # besides: one for several servers at once, and a snapshot to boot from
     groups: tuple[str, ...] = ()  # the policies of server groups that are there, each named like its policy
     settings: Settings = SIMULATED

@@ -45,7 +45,7 @@ async def lay_volumes(volumes: Volumes, files: NoBytes, count: int) -> Stock:
 
 
 async def lay_rare_volumes(volumes: Volumes, files: NoBytes, stock: Stock) -> Stock:
-    """One that can be shared, and a snapshot to boot from."""
+    """Create a volume that can be shared, and a snapshot to boot from."""
     worker = volumes.worker(files, None)
     await volumes.types.create(SHARED)
     shared = await volumes.volumes.create(OWNER, NewVolume(size=1, name="shared", type=SHARED.name))
@@ -65,13 +65,13 @@ async def _put_images(tx: Tx) -> None:
 
 
 async def lay_groups(control: Store, policies: Sequence[str]) -> None:
-    """One per policy; its id is the policy's name."""
+    """Create a group per policy; its id is the policy's name."""
     for policy in policies:
         await put_group(control, policy, policy)
 
 
 async def put_group(control: Store, name: str, policy: str, most: int | None = None) -> None:
-    """Its name is its id."""
+    """Insert a group whose id is its name."""
 
     async def body(tx: Tx) -> None:
         await rows.put(

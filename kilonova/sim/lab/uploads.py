@@ -28,7 +28,7 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class Inline:
-    """Does blocking work at once: simulated processes have no threads."""
+    """A runner of blocking calls that runs them immediately: simulated processes have no threads."""
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         return work(*arguments)
@@ -75,6 +75,6 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 
 
 def image_params(image_id: str, name: str, server: str) -> JsonObject:
-    """What the API asks for when somebody wants an image of a server."""
+    """Return the API's parameters of a request for an image of a server."""
     properties = {"instance_uuid": server, "image_type": "snapshot"}
     return {"image": {"id": image_id, "name": name, "owner": PROJECT, "properties": properties}}

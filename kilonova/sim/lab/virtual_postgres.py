@@ -1,4 +1,4 @@
-"""A simulated cloud on a real PostgreSQL: virtual time stands still while a query is under way, and the database's
+"""A simulated cloud on a real PostgreSQL: virtual time does not pass while a query is under way, and the database's
 clock is the simulation's, since leases and silence are judged by it."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class VirtualStore:
 
 
 def on_postgres(urls: Mapping[str, str]) -> Callable[[SimLoop], dict[str, VirtualStore]]:
-    """For SimCloud(open_databases=…): each simulated process gets connections of its own."""
+    """Return the function for SimCloud(open_databases=…): each simulated process gets its own connections."""
 
     def open_databases(loop: SimLoop) -> dict[str, VirtualStore]:
         clock = SimClock(loop)

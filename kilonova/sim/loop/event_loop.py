@@ -1,7 +1,7 @@
-"""An event loop in virtual time, with simulated operating-system processes that can be killed without a last word.
+"""An event loop in virtual time, with simulated operating-system processes that can be killed without notice.
 
 Nothing here depends on real time, hashes or ids: the same coroutines run in the same order every time. The only
-exception is real I/O (a PostgreSQL server), announced with `SimLoop.io`: while it is under way the clock stands still.
+exception is real I/O (a PostgreSQL server), announced with `SimLoop.io`: while it is under way the clock does not move.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Deadlock(RuntimeError):
 
 
 class Livelock(RuntimeError):
-    """Callbacks run for ever while the virtual clock stands still."""
+    """Callbacks run forever while the virtual clock does not move."""
 
 
 class TimeLimit(RuntimeError):
-    """What `run_until` waited for did not happen in the virtual time it was given."""
+    """The condition of `run_until` did not become true in the given virtual time."""
 
 
 class _Plumbing(dict[type, bool]):
-    """Whether callbacks of this class are a socket's own: no line of ours runs in them. What they wake up is a point
-    of its own."""
+    """A cache that says whether a callback's class belongs to a socket: none of our lines run in it. The tasks that it
+    wakes have their own points."""
 
     def __missing__(self, owner: type) -> bool:
         self[owner] = owner.__module__.startswith(("asyncio.selector_events", "asyncpg."))
@@ -100,7 +100,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """As inherited, in one call instead of three: it is called at every step of every task."""
+        """Do as the inherited method, in one call instead of three: it is called at every step of every task."""
         if self._closed:
             self._check_closed()
         handle = asyncio.Handle(callback, args, self, context)
@@ -108,7 +108,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         return handle
 
     def run_for(self, seconds: float) -> None:
-        """Run until `seconds` of virtual time have passed; what is due exactly then is still done."""
+        """Run until `seconds` of virtual time have passed, including the callbacks that are due exactly then."""
         self._drive(self._now + seconds)
 
     def run_until(self, predicate: Callable[[], bool], limit: float, what: str = "") -> None:
@@ -153,7 +153,8 @@ class SimLoop(asyncio.SelectorEventLoop):
         return task
 
     def kill(self, process: Process) -> None:
-        """As kill -9: from here on not one more line of it runs, and nothing of it is collected before `bury`."""
+        """Kill a process, as by kill -9: not one more line of it runs, and its objects are not collected before
+        `bury`."""
         if not process.alive:
             return
         process.alive = False
@@ -164,7 +165,7 @@ class SimLoop(asyncio.SelectorEventLoop):
             contextvars.Context().run(hook)
 
     def freeze(self, process: Process) -> None:
-        """As SIGSTOP: nothing of it runs until `thaw`, while its timers and messages pile up."""
+        """Freeze a process, as by SIGSTOP: nothing of it runs until `thaw`, while its timers and messages pile up."""
         if process.frozen is None:
             process.frozen = []
 
@@ -177,7 +178,7 @@ class SimLoop(asyncio.SelectorEventLoop):
             self.kill(process)
 
     def bury(self) -> None:
-        """At the very end: kill who still lives and release what the dead held, without noise."""
+        """Kill the remaining processes at the very end, and release the objects of the dead ones silently."""
         self.kill_all()
         self.set_exception_handler(lambda *_: None)
         for process in self._processes:
@@ -194,8 +195,8 @@ class SimLoop(asyncio.SelectorEventLoop):
     # --- crashes ------------------------------------------------------------------------------------------------
 
     def crash_when(self, when: int | Callable[[Process], bool], action: Action) -> None:
-        """Call `action(process)` once, before the callback that is point number `when` (or the first for which
-        `when(process)` holds) runs in that process. The action usually kills that process, or all of them."""
+        """Call `action(process)` once, before the callback at point number `when`, or the first for which
+        `when(process)` is true, runs in that process. The action usually kills that process, or all of them."""
         if callable(when):
             self._crash_if.append((when, action))
         else:
@@ -284,7 +285,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         return timers[0][0] if timers else None
 
     def _is_void(self, timer: Any) -> bool:
-        """Cancelled, or of a dead process: such timers must not move the clock."""
+        """Return True if the timer is cancelled or belongs to a dead process: such timers must not move the clock."""
         if timer._cancelled:
             return True
         process = timer._context.get(PROCESS)

@@ -29,7 +29,7 @@ class Weather:
         self.lost, self.late, self.doubled = lost, late, doubled
         self.hardware: Hardware | None = None
         self.cut: set[str] = set()  # roles cut off from the bus
-        self.side: set[str] = set()  # roles that hear each other, and none of the others
+        self.side: set[str] = set()  # roles that reach only each other
 
     def fates(self, source: str, target: str, subject: str) -> Sequence[float]:
         if not self._carries(source) or not self._carries(target) or not self.joins(source, target):
@@ -60,7 +60,7 @@ class Weather:
 
 
 class CommitLuck:
-    """Some COMMITs fail, some succeed without anybody hearing of it."""
+    """Faults of COMMITs: some fail, some succeed without an answer."""
 
     def __init__(self, seed: str, failed: float = 0.0, unknown: float = 0.0) -> None:
         self._random = random.Random(f"{seed}:commits")

@@ -16,12 +16,12 @@ PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("kilonova_sim_
 
 
 def current_process() -> Process | None:
-    """The process the running code belongs to; None outside of all (the test, the simulator itself)."""
+    """Return the process that the running code belongs to; None outside of all (the test, the simulator itself)."""
     return PROCESS.get(None)
 
 
 class Process:
-    """One life of a role. A restarted role is a new Process, perhaps of the same name."""
+    """A life of a role. A restarted role is a new Process, perhaps of the same name."""
 
     __slots__ = (
         *("_keep_limit", "_tasks", "alive", "frozen", "graveyard", "io", "kill_hooks"),
@@ -30,7 +30,7 @@ class Process:
 
     def __init__(self, name: str, *, takes_part: bool = True) -> None:
         self.name = name
-        self.takes_part = takes_part  # else it only looks on: where it is, nothing can crash
+        self.takes_part = takes_part  # else it only reads: it has no crash points
         self.alive = True
         self.points = 0
         self.io = 0
@@ -49,7 +49,7 @@ class Process:
         self.kill_hooks.append(hook)
 
     def new_context(self) -> contextvars.Context:
-        """An empty context, as a new process has, that belongs to this process."""
+        """Return an empty context, as a new process has, that belongs to this process."""
         context = contextvars.Context()
         context.run(PROCESS.set, self)
         return context

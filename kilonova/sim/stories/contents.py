@@ -18,7 +18,7 @@ class StoryContents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The `contents:` of a create or rebuild."""
 
     hostname: str = ""
-    key: str = ""  # its name; `key_text` is what it was at that moment
+    key: str = ""  # its name; `key_text` is its content at that moment
     key_text: str = "ssh-ed25519 AAAA"
     metadata: dict[str, str] = {}
     user_data: str = ""
@@ -28,7 +28,7 @@ class StoryContents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tags: dict[str, str] = {}  # by volume or `port`: of the device
 
     def details(self, seal: Seal) -> JsonObject:
-        """As the API keeps them with the server; what is not named stays as it is."""
+        """Return the server's details in the form of the API; absent values stay as they are."""
         details: dict[str, Json] = {
             "hostname": self.hostname,
             "metadata": self.metadata,

@@ -16,7 +16,7 @@ OUTCOMES = "outcomes"
 
 
 class StoryError(Exception):
-    """The file cannot be told as it is; says where."""
+    """An error in a story's file, with its position."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}")
@@ -29,7 +29,7 @@ class Lined(dict[str, Any]):
 
 
 class _Loader(yaml.SafeLoader):
-    """Keeps lines, and leaves `on` and `off` the words they are: stories switch things."""
+    """A YAML loader that keeps line numbers and reads `on` and `off` as words: stories switch things."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -56,7 +56,7 @@ class Story:
     log: list[str]
     cluster: Lined = field(default_factory=Lined)
     matrix: dict[str, list[Any]] = field(default_factory=dict)
-    shows: str = ""  # "outcomes": only what became of operations is in the log; always so with a matrix
+    shows: str = ""  # "outcomes": only the results of operations are in the log; always so with a matrix
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class Story:
         return f"{self.path}:{line}" if line else str(self.path)
 
     def variants(self) -> Iterator[dict[str, object]]:
-        """One choice of values for the matrix's names after the other; a single empty one without a matrix."""
+        """Yield each combination of the matrix's values; a single empty one without a matrix."""
         for values in itertools.product(*self.matrix.values()):
             yield dict(zip(self.matrix, values, strict=True))
 
@@ -100,7 +100,7 @@ def load(path: Path) -> Story:
 
 
 def fill_in(part: Any, values: Mapping[str, object]) -> Any:
-    """`$name` becomes the value of the variant at hand, in keys as well."""
+    """Replace `$name` by the variant's value, in keys as well."""
     if isinstance(part, dict):
         filled = Lined({fill_in(key, values): fill_in(value, values) for key, value in part.items()})
         filled.line = getattr(part, "line", 0)
@@ -113,7 +113,7 @@ def fill_in(part: Any, values: Mapping[str, object]) -> Any:
 
 
 def rewrite_log(path: Path, lines: list[str]) -> None:
-    """Only the `log:` section changes; a story without one gets it before its `then:`."""
+    """Replace the `log:` section; a story without one gets it before its `then:`."""
     text = path.read_text()
     section = "log: |2\n" + "".join(f"  {line}\n" if line else "\n" for line in lines)
     old = re.search(r"^log:.*\n(?:[ \t]+.*\n|\n(?=[ \t]))*", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What a script asks of images of servers; and what every request of a script gives: an answer to wait for."""
+"""The requests of a script about images of servers, and the pending response of every request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class PendingResponse:
-    """Of the api, to come. `judge` gets the result or the error and says what is wrong with it."""
+    """A pending response of the API. `judge` gets the result or the error and returns what is wrong with it."""
 
     coming: asyncio.Future[Any]
     judge: Callable[[Any, Exception | None], str | None]
@@ -72,7 +72,7 @@ class ImageRequests:
         return self._ask(lambda engine: submit_snapshot(engine, ask))
 
     def delete_image(self, name: str) -> PendingResponse:
-        """Its owner deletes it, in whatever state it is."""
+        """Delete an image as its owner, in any state."""
         image_id = self.player.snapshots[name]
 
         async def ask(engine: Engine) -> None:
@@ -83,7 +83,7 @@ class ImageRequests:
         return self._ask(ask)
 
     def image_quota(self, bytes: int) -> PendingResponse:
-        """Bytes of images that the project may have."""
+        """Set the number of bytes of images that the project may have."""
         return self._ask(lambda engine: ImageQuotas(engine.world.db.control).set(PROJECT, bytes))
 
     def _ask(

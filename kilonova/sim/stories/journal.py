@@ -1,4 +1,4 @@
-"""Reads what changed in one database since the last time, over a connection of its own."""
+"""A reader of the changes in one database since the last read, over its own connection."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Names:
         self._known: dict[str, str] = {}
 
     def server_id(self, name: str) -> str:
-        """The same id for the same name, in every run."""
+        """Return the same id for the same name, in every run."""
         server_id = str(uuid.uuid5(_SPACE, name))
         self._known[server_id] = name
         return server_id

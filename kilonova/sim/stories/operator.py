@@ -28,7 +28,7 @@ class OperatorRequests(Requests):
     """Public methods are verbs."""
 
     def abandon(self, server: str, reason: str = "it will never work") -> PendingResponse:
-        """The step that the server's live operation waits for."""
+        """Abandon the step that the server's live operation waits for."""
         database, operation_id = self._live(server)
 
         async def ask(engine: Engine) -> None:
@@ -38,7 +38,7 @@ class OperatorRequests(Requests):
         return self._ask(ask)
 
     def try_now(self, server: str) -> PendingResponse:
-        """The step that the server's live operation waits for."""
+        """Try the step now that the server's live operation waits for."""
         database, operation_id = self._live(server)
 
         async def ask(engine: Engine) -> None:
@@ -48,7 +48,7 @@ class OperatorRequests(Requests):
         return self._ask(ask)
 
     def settle(self, server: str, reason: str = "seen to") -> PendingResponse:
-        """All that abandoned steps left of this server."""
+        """Settle all findings of this server."""
         server_id = self.player.names.server_id(server)
 
         async def ask(engine: Engine) -> None:
@@ -61,7 +61,7 @@ class OperatorRequests(Requests):
         return self._ask(ask)
 
     def forget(self, host: str) -> PendingResponse:
-        """As `DELETE /os-services/ID`."""
+        """Remove a host, as `DELETE /os-services/ID`."""
 
         async def ask(engine: Engine) -> None:
             journal, row = await find_host(engine, host)
@@ -70,7 +70,7 @@ class OperatorRequests(Requests):
         return self._ask(ask)
 
     def gone(self, host: str, reason: str = "it burnt down") -> PendingResponse:
-        """The host is declared gone."""
+        """Declare the host gone."""
         cause = self.cloud.cause()
 
         async def ask(engine: Engine) -> Accepted:
@@ -80,7 +80,7 @@ class OperatorRequests(Requests):
         return self._ask(ask, self._joined(f"host_gone {host}"))
 
     def repair(self, *finds: str) -> PendingResponse:
-        """An audit puts right what it finds: these sentences."""
+        """Run an audit that repairs, and expect these sentences."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
             repaired = [one for one in (result.findings if result else []) if one.outcome == "repaired"]
@@ -93,7 +93,7 @@ class OperatorRequests(Requests):
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=True), judge)
 
     def volume_status(self, **states: str) -> list[PendingResponse]:
-        """`volume1: error`: an administrator's word (os-reset_status)."""
+        """Set a volume's status, as an administrator (os-reset_status): `volume1: error`."""
         return [self._reset(volume, status) for volume, status in states.items()]
 
     def _reset(self, volume: str, status: str) -> PendingResponse:
@@ -107,7 +107,7 @@ class OperatorRequests(Requests):
         return self._ask(ask)
 
     def force_detach(self, volume: str) -> PendingResponse:
-        """By an administrator, through the Volume API; compute hears nothing of it."""
+        """Detach a volume as an administrator, through the Volume API; compute is not notified."""
         volume_id = self._volume(volume)
 
         async def ask(engine: Engine) -> None:

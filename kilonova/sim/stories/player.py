@@ -1,4 +1,4 @@
-"""One telling of a story: its cloud, its script step by step, and what it does when something happens."""
+"""The run of a story: its cloud, its script step by step, and its reactions to events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUIET = (*Verbs.LET_TIME_PASS, "parallel", "expect_refused", "audit")  # they sp
 
 
 class MachineSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The inside of each host; without it, CPUs are all alike and for everybody."""
+    """The hardware of each host; without it, all CPUs are alike and shared."""
 
     numa_nodes: int = 1
     cpu_threads: int = 1
@@ -47,14 +47,14 @@ class MachineSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def offer(self) -> Offer:
-        """All of its cards are for guests."""
+        """Return the offer of a host: all of its devices are for guests."""
         compute = ComputeOptions(cpu_dedicated_set=self.cpu_dedicated_set, cpu_shared_set=self.cpu_shared_set)
         return Offer.of(Settings(compute=compute, pci=PciOptions(device_spec=[DeviceSpec()])))
 
 
 @dataclass
 class Cue:
-    """What the story does, once, when an event comes that has these facts."""
+    """A reaction of the story, once, to the first event with these facts."""
 
     entry: Lined
     facts: dict[str, str]
@@ -75,7 +75,7 @@ class StoryPlayer:
         self.verbs = Verbs(self)
         self.log: list[str] = []
         self.violations: list[str] = []
-        self.taker = ""  # the role that committed what the last `when` waited for
+        self.taker = ""  # the role that committed the event of the last `when`
         self._cues: list[Cue] = []
         self._answers: list[tuple[str, PendingResponse]] = []
         self._unfinished = 0  # cues whose steps are still being done
@@ -90,7 +90,7 @@ class StoryPlayer:
         return Scene(self.cloud, self.watch, self.names, self.flavors)
 
     def role(self, name: str) -> str:
-        """`taker` is whoever committed what the last `when` waited for."""
+        """Return the role. `taker` is the process that committed the event of the last `when`."""
         role = self.taker if name == "taker" else name
         if role not in self.cloud.known_roles():
             raise ValueError(f"there is no role {role!r}")
@@ -141,7 +141,7 @@ class StoryPlayer:
         return answers
 
     def _settle(self) -> None:
-        """Judge the answers that have come."""
+        """Judge the responses that have arrived."""
         self.watch.look()
         for where, answer in [pair for pair in self._answers if pair[1].coming.done()]:
             error = answer.coming.exception()
@@ -172,7 +172,7 @@ class StoryPlayer:
         return bool(due)
 
     def _go_on(self, entries: list[Lined]) -> None:
-        """The steps of a `do` one after the other: the next begins when the api has answered the one before."""
+        """Do the steps of a `do` one after the other: the next begins when the API has answered the one before."""
         while entries:
             answers = self.begin(entries.pop(0))
             if answers:

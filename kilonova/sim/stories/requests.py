@@ -67,9 +67,11 @@ class Requests(ImageRequests):
         together: bool = False,
         contents: JsonObject | None = None,
     ) -> list[PendingResponse]:
-        """With a count: that many at once, named server1, server2, …, in one request if `together`. Each with so many
-        ports of its own; `port` is one that it is given, `volumes` too, `group` the server group it joins. `boots`: the
-        volume that it boots from. `contents`: see contents.py."""
+        """Create servers. With `count`: that many at once, named server1, server2, …, in one request if `together`.
+
+        `networks`: the number of each server's own ports; `port` is an existing one, and so are `volumes`; `group` is
+        the server group it joins. `boots`: the volume that it boots from. `contents`: see contents.py.
+        """
         if networks and not self.cloud.laid.network:
             raise ValueError("the cluster has no network; it gets one with `addresses:`")
         names = [f"{server}{number}" for number in range(1, count + 1)] if count else [server]
@@ -124,7 +126,7 @@ class Requests(ImageRequests):
         )
 
     def group(self, name: str, policy: str = "anti-affinity", most: int | None = None) -> PendingResponse:
-        """A server group; its name is its id."""
+        """Create a server group; its name is its id."""
         return self._ask(lambda engine: put_group(engine.world.db.control, name, policy, most))
 
     def ungroup(self, name: str) -> PendingResponse:
@@ -143,7 +145,7 @@ class Requests(ImageRequests):
         return self._submit("delete", server)
 
     def remove(self, server: str) -> PendingResponse:
-        """As `DELETE /servers/ID`: softly, where the cloud is set up so."""
+        """Delete a server, as `DELETE /servers/ID`: a soft delete, if the cloud is configured so."""
         ask = Ask(kind="delete", server_id=self.player.names.server_id(server), cause=self.cloud.cause())
         return self._ask(lambda engine: remove(engine, ask))
 
@@ -151,8 +153,8 @@ class Requests(ImageRequests):
         return self._submit("restore", server)
 
     def retry(self, server: str, image: str = "", through: str = "") -> PendingResponse:
-        """Of a server in cell0: it is rebuilt there, that is, tried again. `through: compute` is the Compute API, which
-        rebuilds only what found no host."""
+        """Retry a server in cell0 by rebuilding it there. `through: compute` uses the Compute API, which rebuilds only
+        servers that found no host."""
         params: JsonObject = {} if through == "compute" else ANY_FAILURE
         params = {**params, "image": image} if image else params
         cause, server_id = self.cloud.cause(), self.player.names.server_id(server)
@@ -180,7 +182,8 @@ class Requests(ImageRequests):
         forced: str = "",
         password: str = "",
     ) -> PendingResponse:
-        """The words of the older and newer forms of the request are the API's to know; here they are said as such."""
+        """Evacuate a server. The API knows the older and newer forms of the request; here the values are given as they
+        are."""
         states = {"shared": shared, "stopped": stopped, "forced": forced}
         said = {name: either(text, "true", "false") for name, text in states.items() if text}
         return self._submit("evacuate", server, host=host, contents=StoryContents(password=password), **said)
@@ -205,8 +208,8 @@ class Requests(ImageRequests):
         preserve: str = "false",
         contents: JsonObject | None = None,
     ) -> PendingResponse:
-        """`image`: any name, or that of a snapshot. `properties`: of the image, as name=value. `preserve`: its
-        ephemeral disks keep their content. The rest is what the owner says of the server besides."""
+        """Rebuild a server. `image`: any name, or that of a snapshot. `properties`: of the image, as name=value.
+        `preserve`: its ephemeral disks keep their content. The rest are the owner's changes to the server."""
         given = {"key_name": key, "metadata": metadata}
         details = {about: value for about, value in given.items() if value is not None}
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
@@ -218,7 +221,7 @@ class Requests(ImageRequests):
         return self._submit("rebuild", server, contents=contents_of(contents), **requested)
 
     def rebuild_volume(self, server: str, image: str, reimage: str, properties: Sequence[str] = ()) -> PendingResponse:
-        """Of a server that boots from a volume. `reimage`: as from 2.93 on."""
+        """Rebuild a server that boots from a volume. `reimage`: as from 2.93 on."""
         about_image = {about: value for about, _, value in (one.partition("=") for one in properties)}
         new = either(reimage, "true", "false")
         return self._submit("rebuild_volume", server, image=image, image_properties=about_image, reimage=new)
@@ -235,7 +238,7 @@ class Requests(ImageRequests):
         return self._submit("detach_volume", server, volume_id=self._volume(volume))
 
     def attach_by_hand(self, server: str, volume: str, host: str) -> PendingResponse:
-        """What a person does through the Volume API in a server's name; compute hears nothing of it."""
+        """Attach a volume to a server through the Volume API, as a person does; compute is not notified."""
         server_id, volume_id = self.player.names.server_id(server), self._volume(volume)
 
         async def ask(engine: Engine) -> None:
@@ -282,7 +285,7 @@ class Requests(ImageRequests):
         return self._for_hosts("return_host", hosts or [host], Bulk())
 
     def _for_hosts(self, kind: str, names: list[str], bulk: Bulk) -> PendingResponse:
-        """Of one cell or several: one operation each."""
+        """Request an operation about hosts of one cell or several: one operation each."""
         cause = self.cloud.cause()
 
         async def ask(engine: Engine) -> Accepted:
@@ -291,7 +294,7 @@ class Requests(ImageRequests):
         return self._ask(ask)
 
     def cancel_whole(self, cell: str) -> PendingResponse:
-        """The operation about whole hosts that runs in this cell."""
+        """Cancel the operation about whole hosts that runs in this cell."""
         running = [key for key, row in self.player.watch.operations.items() if row["live"]]
         whole = [key for key in running if self.player.watch.operations[key]["kind"] in WHOLE]
         operation_id = next(id_ for database, id_ in whole if database == cell)
@@ -320,13 +323,13 @@ class Requests(ImageRequests):
         return judge
 
     def quarantine(self, host: str, guest: str, action: str, copy: int | None = None) -> PendingResponse:
-        """An operator's word about a guest that the records do not explain: adopt or remove."""
+        """Adopt or remove, as an operator, a guest that the records do not explain."""
         server_id, cause = self.player.names.server_id(guest), self.cloud.cause()
         settle = adopt_quarantined if either(action, "adopt", "remove") else remove_quarantined
         return self._ask(lambda engine: settle(engine, host, server_id, copy, cause))
 
     def cancel(self, server: str) -> PendingResponse:
-        """The live operation of the server."""
+        """Cancel the live operation of the server."""
         database, operation_id = self._live(server)
 
         async def ask(engine: Engine) -> None:
@@ -343,12 +346,12 @@ class Requests(ImageRequests):
         return live[-1]
 
     def _is_of(self, row: OperationRow, server: str) -> bool:
-        """Its own, or that of several at once."""
+        """Return True if the operation is about the server, alone or with others."""
         server_id = self.player.names.server_id(server)
         return bool(row["server_id"] == server_id or server_id in (row["servers"] or ""))
 
     def declare(self, **states: str) -> list[PendingResponse]:
-        """An administrator's word about hosts: down, up, disabled, enabled."""
+        """Declare hosts down, up, disabled or enabled, as an administrator."""
         return [self._declare(host, state) for host, state in states.items()]
 
     def _declare(self, host: str, state: str) -> PendingResponse:
@@ -364,7 +367,7 @@ class Requests(ImageRequests):
         return self._ask(lambda engine: engine.world.db.control.write(body))
 
     def audit(self, *finds: str) -> PendingResponse:
-        """What an audit reports now; nothing when nothing is named."""
+        """Expect these findings of an audit now; none by default."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
             sentences = [*(one.sentence for one in result.findings), *result.hardware] if result else []
@@ -377,7 +380,7 @@ class Requests(ImageRequests):
         return self._ask(lambda engine: audited(engine.world.db, engine.world.clock, mend=False), judge)
 
     def expect_refused(self, do: Lined, code: str, says: str = "") -> list[PendingResponse]:
-        """Nothing happens, and the code and words say why."""
+        """Expect a refusal with this code and text, and no change."""
 
         def judge(result: Any, error: Exception | None) -> str | None:
             if not isinstance(error, (Refused, Failed)) or error.code != code or says not in error.message:

@@ -21,13 +21,13 @@ from kilonova.sim.stories.watch import StoryWatch
 from kilonova.store.host_hardware import claim_from
 from kilonova.world import Row
 
-# What is not named must not be there.
+# Subjects that are compared completely: an entry that a story does not name must not exist.
 ALL_OF_IT = ("claims", "used", "counts", "ports", "hardware", "volumes", "failed_builds", "images")
 
 
 @dataclass
 class Scene:
-    """Each public method is a word of `then:`."""
+    """The state of the cloud as stories compare it: each public method is a word of `then:`."""
 
     cloud: StoryCloud
     watch: StoryWatch
@@ -41,7 +41,7 @@ class Scene:
     # -- records ------------------------------------------------------------------------------------------------
 
     def servers(self) -> dict[str, JsonObject]:
-        """A server that is nowhere is missing; one that has no cell yet is `placing`."""
+        """Return the servers; one that is in no database is missing, one that has no cell yet is `placing`."""
         servers: dict[str, JsonObject] = {}
         for row in self.records.table("build_requests"):
             behind = self.watch.operations.get(("control", row["operation_id"] or ""))
@@ -78,7 +78,7 @@ class Scene:
         }
 
     def counts(self) -> dict[str, int]:
-        """How many servers are in each state."""
+        """Return the number of servers in each state."""
         counts: dict[str, int] = {}
         for server in self.servers().values():
             status = as_text(server["status"])
@@ -86,7 +86,7 @@ class Scene:
         return counts
 
     def operations(self) -> list[str]:
-        """All, in the order they were accepted."""
+        """Return all operations, in the order in which they were accepted."""
         lines = []
         for row in self.watch.operations.values():
             problem = from_json(row["error"], None)
@@ -95,7 +95,7 @@ class Scene:
         return lines
 
     def accounts(self) -> list[str]:
-        """Of operations about whole hosts: the sentence, and the hosts' proofs."""
+        """Return the accounts of operations about whole hosts: the sentence, and the hosts' proofs."""
         operations = sorted(self.records.table("operations"), key=lambda row: (row["created_at"], row["id"]))
         accounts = [from_json(row["facts"], {}).get("account") for row in operations if row["kind"] in WHOLE]
         return [self.names.with_names(one["sentence"] + _proofs(one)) for one in accounts if one]
@@ -126,7 +126,7 @@ class Scene:
         )
 
     def findings(self) -> list[str]:
-        """What abandoned steps left, until somebody settles it."""
+        """Return the findings that are not settled."""
         findings = sorted(self.records.table("findings"), key=lambda row: (row["created_at"], row["id"]))
         return [
             f"{self.names.of(row['server_id'])}: {'undo ' if row['way'] == 'undo' else ''}{row['step']}"
@@ -143,7 +143,7 @@ class Scene:
         )
 
     def settled(self) -> list[str]:
-        """Guests that left the quarantine on an operator's word."""
+        """Return the guests that left the quarantine by an operator's decision."""
         return sorted(
             f"{q['host']} {self.names.of(q['server_id'])}/{q['copy']}: {q['action']} by {q['action_by']}"
             for q in self.records.table("quarantine")
@@ -164,17 +164,17 @@ class Scene:
         )
 
     def faults(self) -> dict[str, list[str]]:
-        """What the owner may read."""
+        """Return the faults as the owner may read them."""
         faults = sorted(self.records.table("faults"), key=lambda row: row["number"])
         return self._by_server((row["server_id"], row["message"]) for row in faults)
 
     def fault_details(self) -> dict[str, list[str]]:
-        """What only an administrator may."""
+        """Return the details of faults, which only an administrator may read."""
         faults = sorted(self.records.table("faults"), key=lambda row: row["number"])
         return self._by_server((row["server_id"], self.names.with_names(row["details"] or "")) for row in faults)
 
     def verdicts(self) -> dict[str, list[str]]:
-        """Why each host was not taken by a plan that found none: host, filter, number."""
+        """Return, for plans that found no host, the reason against each host: host, filter, number."""
         return self._by_server(
             (step["server_id"], f"{v['host']} {v['filter']}: {v['sentence']}")
             for step in self.records.table("steps")
@@ -184,7 +184,7 @@ class Scene:
         )
 
     def ports(self) -> dict[str, list[str]]:
-        """By server: each with its address and the host it is bound to. Those that lie there are of `nobody`."""
+        """Return the ports by server: each with its address and its host. Unused ones are of `nobody`."""
         addresses = {row["port_id"]: row["address"] for row in self.records.table("fixed_ips")}
         ports = sorted(self.records.table("ports"), key=lambda row: (row["slot"], row["name"]))
         by_server: dict[str, list[str]] = {}
@@ -194,7 +194,7 @@ class Scene:
         return by_server
 
     def volumes(self) -> dict[str, list[str]]:
-        """By server: each with its state, its host and what it holds. Those that nobody has are of `nobody`."""
+        """Return the volumes by server: each with its state, host and content. Unattached ones are of `nobody`."""
         attached = {row["volume_id"]: row for row in self.records.table("volume_attachments")}
         by_server: dict[str, list[str]] = {}
         for row in sorted(self.records.table("volumes"), key=lambda row: row["name"]):
@@ -205,12 +205,12 @@ class Scene:
         return by_server
 
     def images(self) -> dict[str, str]:
-        """Of those that were made of servers: the state, and what a guest finds on it."""
+        """Return the images that were made of servers: the state, and the content that a guest finds."""
         images = [row for row in self.records.table("images") if self.names.of(row["id"]) != row["id"]]
         return {row["name"]: f"{row['status']} {row['marker'] or ''}".strip() for row in images}
 
     def kept_snapshots(self) -> list[str]:
-        """Of disks, on hosts: until they are uploaded."""
+        """Return the snapshots of disks that hosts keep until they are uploaded."""
         hosts = [self.cloud.hardware.host(name) for name in self.cloud.hardware.hosts()]
         return [
             f"{host.name} {self.names.of(guest.server)}/{guest.copy}: {self.names.of(guest.snapshot.name)}"
@@ -220,14 +220,14 @@ class Scene:
         ]
 
     def volume_snapshots(self) -> list[str]:
-        """Those that images of servers name."""
+        """Return the volume snapshots that images of servers name."""
         snapshots = [row for row in self.records.table("volume_snapshots") if "snapshot for" in (row["name"] or "")]
         return sorted(f"{row['name']} {row['status']} {row['marker']}".strip() for row in snapshots)
 
     # -- claims -------------------------------------------------------------------------------------------------
 
     def claims(self) -> dict[str, list[str]]:
-        """Every consumer with what it holds: `small on host1`, held for an evacuation or not."""
+        """Return the claims of every consumer: `small on host1`, with the evacuation that holds it, if any."""
         return {
             self.names.of(consumer): [
                 f"{self._amount(amounts)} on {host}" + (f" for the {self.names.of(holder)}" if holder else "")
@@ -241,7 +241,7 @@ class Scene:
         return name or " ".join(f"{key}={amounts[key]}" for key in sorted(amounts))
 
     def used(self) -> dict[str, int]:
-        """VCPU in use per host; memory and disk go the same way."""
+        """Return the VCPU in use per host; memory and disk are claimed alike."""
         used: dict[str, int] = {}
         for places in self.records.held.values():
             for (host, _), amounts in places.items():
@@ -249,7 +249,7 @@ class Scene:
         return used
 
     def hardware(self) -> dict[str, list[str]]:
-        """What of its host's hardware each copy holds: `host1/1 cell 0 CPU 2-3, device 0000:81:00.1`."""
+        """Return each copy's claim on its host's hardware: `host1/1 cell 0 CPU 2-3, device 0000:81:00.1`."""
         copies = sorted(self.records.table("copies"), key=lambda row: (row["copy"], row["host"]))
         return self._by_server(
             (row["server_id"], f"{row['host']}/{row['copy']} {_held(claim)}")
@@ -260,14 +260,14 @@ class Scene:
     # -- the machine room ---------------------------------------------------------------------------------------
 
     def disks(self) -> dict[str, list[str]]:
-        """Every copy that lies on a host: is it on, and what does its disk hold."""
+        """Return every copy on a host: its power, and the content of its disk."""
         return self._by_server(
             (f.server, f"{f.host}/{f.copy} {f.power} {f.marker if f.whole else 'incomplete'}".strip())
             for f in sorted(self.cloud.hardware.survey(), key=lambda f: (f.copy, f.host))
         )
 
     def contents(self) -> dict[str, list[str]]:
-        """What each guest that is defined on a host was given, as it says on its console."""
+        """Return the contents given to each guest that is defined on a host, as its console shows them."""
         return self._by_server(
             (spec.server, f"{host}/{spec.copy} {line.removeprefix('KILONOVA-CONTENTS ').strip()}")
             for host, spec, given in self._defined()
@@ -275,7 +275,8 @@ class Scene:
         )
 
     def nics(self) -> dict[str, list[str]]:
-        """The network devices of each guest that is defined on a host, by their addresses, as its host was told."""
+        """Return the network devices of each guest that is defined on a host, by their addresses, as in the host's
+        definition."""
         return self._by_server(
             (spec.server, f"{host}/{spec.copy} {' '.join(one.address for one in port.addresses)}")
             for host, spec, _ in self._defined()
@@ -288,7 +289,7 @@ class Scene:
         return sorted(specs, key=lambda one: (one[1].copy, one[0]))
 
     def sizes(self) -> dict[str, list[str]]:
-        """Every copy that lies on a host: how large its disks are, and what those beside the root disk hold."""
+        """Return every copy on a host: the sizes of its disks, and the content of those beside the root disk."""
         copies = sorted(self.cloud.hardware.survey(), key=lambda f: (f.copy, f.host))
         lying = [(f, self.cloud.hardware.disk(self.cloud.hardware.host(f.host), f.server, f.copy)) for f in copies]
         return self._by_server(
@@ -296,7 +297,7 @@ class Scene:
         )
 
     def usage(self) -> dict[str, int]:
-        """What all servers together count with against the quotas."""
+        """Return the usage of all servers together."""
         rows = self.records.table("quota_usages")
         return {name: sum(row[name] for row in rows) for name in ("instances", "cores", "ram")}
 
@@ -305,11 +306,11 @@ class Scene:
         return dict(self.watch.hosts)
 
     def failed_builds(self) -> dict[str, int]:
-        """Of each host, since the last one that worked."""
+        """Return, by host, the number of failed builds since the last one that worked."""
         return {row["name"]: row["failed_builds"] for row in self.records.table("hosts") if row["failed_builds"]}
 
     def refused(self) -> dict[str, str]:
-        """Agents that the cloud would not have, and why."""
+        """Return the agents whose registration was refused, with the reason."""
         parts = {name: role.part for name, role in self.cloud.roles.items() if name in self.cloud.hardware.hosts()}
         return {name: part.refused for name, part in parts.items() if part is not None and part.refused}
 
@@ -329,7 +330,8 @@ SUBJECTS = [name for name in vars(Scene) if not name.startswith("_") and callabl
 
 
 def differences(expected: Mapping[str, object], scene: Scene) -> list[str]:
-    """Sentences, one per difference. Only what is named is compared, except where the whole is asked for."""
+    """Return a sentence per difference. Only the named entries are compared, except for subjects that are compared
+    completely."""
     sentences: list[str] = []
     for key, wanted in expected.items():
         actual = getattr(scene, key)()
@@ -352,7 +354,7 @@ def _compare(path: str, wanted: Any, actual: Any) -> Iterator[str]:
 
 
 def _is_as(wanted: Any, actual: Any) -> bool:
-    """A text that ends in … is the beginning of what is meant."""
+    """Compare two values. A text that ends in … is a prefix."""
     if isinstance(wanted, str) and wanted.endswith("…"):
         return isinstance(actual, str) and actual.startswith(wanted[:-1])
     if wanted is None or actual is None:
@@ -361,7 +363,7 @@ def _is_as(wanted: Any, actual: Any) -> bool:
 
 
 def _proofs(account: JsonObject) -> str:
-    """Of dead hosts."""
+    """Return the proofs of dead hosts."""
     states = [as_text(as_object(proof)["proven_by"]) for proof in as_object(account["proof"]).values()]
     proofs = sorted(text for text in states if text)
     return f" ({', '.join(proofs)})" if proofs else ""

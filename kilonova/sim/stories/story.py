@@ -30,14 +30,14 @@ FAILED = 4
 
 @dataclass
 class StoryResult:
-    """How a story went: its log, and what is wrong with it (nothing, when it passed)."""
+    """The result of a story: its log, and its violations (none if it passed)."""
 
     log: list[str]
     violations: list[str] = field(default_factory=list)
 
 
 def check_subjects(story: Story) -> None:
-    """Raises `StoryError` for what no story can do or say."""
+    """Raise `StoryError` for what no story can do or say."""
     for values in story.variants():
         check_verbs(story.where, fill_in(story.script, values))
     unknown = [key for key in story.then if key not in SUBJECTS]
@@ -47,7 +47,7 @@ def check_subjects(story: Story) -> None:
 
 
 def run(story: Story) -> StoryResult:
-    """All variants of a story."""
+    """Run all variants of a story."""
     check_subjects(story)
     result = StoryResult([])
     for values in story.variants():
@@ -73,7 +73,7 @@ def _run_one(story: Story, values: Mapping[str, object]) -> StoryResult:
 
 
 def _judge(player: StoryPlayer) -> None:
-    """What is not as `then:` says, and which invariants do not hold, now and when all has come to rest."""
+    """Note the differences from `then:`, and the violated invariants, now and when all has come to rest."""
     player.violations += differences(player.then, player.scene())
     player.violations += check_invariants(player.cloud, at_rest=False)
     records = come_to_rest(player.cloud, patience=REST)
@@ -92,7 +92,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def _unexpected(problems: list[str]) -> Iterator[None]:
-    """An exception that the code only logs fails a story; what is merely worth a warning is not printed."""
+    """Fail a story for an exception that the code only logs; do not print warnings."""
     logger, listener = logging.getLogger("kilonova"), _Listener(problems)
     logger.addHandler(listener)
     propagate, logger.propagate = logger.propagate, False
@@ -104,7 +104,7 @@ def _unexpected(problems: list[str]) -> Iterator[None]:
 
 
 def _outcomes(log: list[str]) -> list[str]:
-    """What the story did, what it waited for, and what became of operations and servers."""
+    """Return the script's actions, its waits, and the outcomes of operations and servers."""
     states = (" waits for ", " superseded by ", "; ")
     return [line for line in log if line[9:19].strip() == "story" or any(phrase in line for phrase in states)]
 
@@ -118,7 +118,7 @@ def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> list[st
 
 
 def files(paths: Iterable[str | Path]) -> list[Path]:
-    """A folder stands for the stories in it."""
+    """Return the files; a folder stands for its stories."""
     story_files: list[Path] = []
     for path in map(Path, paths):
         story_files += sorted(path.glob("*.yaml")) if path.is_dir() else [path]
@@ -126,8 +126,10 @@ def files(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def main(paths: Iterable[str | Path], update: bool = False) -> int:
-    """`kilonova sim run FILE…`: prints each log and a verdict; 0 when all passed, else 4. With `update` the `log:` in
-    each file becomes what it is now; everything else must hold all the same."""
+    """Run `kilonova sim run FILE…`: print each log and a verdict; return 0 if all passed, else 4.
+
+    With `update` the `log:` section of each file is replaced by the present log; everything else must still hold.
+    """
     try:
         return _tell(_stories(paths), update)
     except StoryError as error:
@@ -150,7 +152,7 @@ def _tell(stories: list[Story], update: bool) -> int:
 
 
 def _stories(paths: Iterable[str | Path]) -> list[Story]:
-    """All are read before one is told: what is no story is a wrong question, not a failed story."""
+    """Load all stories before the first one runs: a file that is not a story is a usage error, not a failed story."""
     story_files = files(paths)
     if not story_files:
         raise Refused("usage", "no stories were named; name files, or directories with *.yaml files")

@@ -29,12 +29,12 @@ class Spoiled:
 
 
 class Commits:
-    """Sees every COMMIT of every role; see sim/loop/faults.py."""
+    """A listener to every COMMIT of every role; see sim/loop/faults.py."""
 
     def __init__(self, weather: Weather) -> None:
         self.weather = weather
         self.orders: list[Spoiled] = []
-        self.commits_seen: list[tuple[str, str]] = []  # (database, role), until somebody looks
+        self.commits_seen: list[tuple[str, str]] = []  # (database, role), until they are read
         self.log_line: Callable[[str, str], None] = lambda role, text: None
 
     def before_commit(self, store_name: str) -> None:
@@ -66,7 +66,7 @@ def role_here() -> str:
 
 
 class StoryCloud(SimCloud):
-    """All clocks agree, so that a log can be read."""
+    """A cloud in which all clocks agree, so that a log can be read."""
 
     def __init__(self, shape: CloudShape, seed: str) -> None:
         self.weather = Weather(seed)
@@ -78,7 +78,7 @@ class StoryCloud(SimCloud):
         return 0.0
 
     def known_roles(self) -> set[str]:
-        """All that ever lived, and every machine in the room."""
+        """Return all roles that ever lived, and every machine."""
         return {*self._lives, *self.hardware.hosts()}
 
     def stall(self, role: str) -> None:
@@ -88,7 +88,7 @@ class StoryCloud(SimCloud):
         self.loop.thaw(self.roles[role].process)
 
     def cut_bus(self, cut: bool) -> None:
-        """Nobody hears anybody."""
+        """Cut the bus: no role hears another."""
         if cut:
             self.weather.cut.update(self.roles)
         else:

@@ -58,7 +58,7 @@ class Verbs(OperatorRequests):
         self.cloud.terminate(self.player.role(role))
 
     def start(self, what: str) -> PendingResponse | None:
-        """A server that was stopped, or a role that was killed."""
+        """Start a server that was stopped, or a role that was killed."""
         if what != "taker" and what not in self.cloud.known_roles():
             return self._submit("start", what)
         self.cloud.start(self.player.role(what))
@@ -69,20 +69,21 @@ class Verbs(OperatorRequests):
         self.cloud.crash(self.player.role(role), back_after)
 
     def stall(self, role: str) -> None:
-        """Not one line of it runs until `resume`."""
+        """Freeze a role: not one line of it runs until `resume`."""
         self.cloud.stall(self.player.role(role))
 
     def resume(self, role: str) -> None:
         self.cloud.resume(self.player.role(role))
 
     def commit(self, on: str, how: str, by: str = "", times: int = 1) -> None:
-        """The next COMMITs there fail, or go through without anybody hearing of it."""
+        """Make the next COMMITs there fail, or succeed without an answer."""
         if how not in WAYS:
             raise ValueError(f"a COMMIT is {' or '.join(WAYS)}, not {how!r}")
         self.cloud.commits.orders.append(Spoiled(on, how, self.player.role(by) if by else "", times))
 
     def clock(self, **seconds: float) -> None:
-        """`conductor1: 3600`: from now on its clock is an hour ahead; `databases` is that of all databases."""
+        """Set clocks. `conductor1: 3600`: from now on its clock is an hour ahead; `databases` is the clock of all
+        databases."""
         for name, ahead in seconds.items():
             if name != DATABASE_CLOCK and name not in self.cloud.known_roles():
                 raise ValueError(f"{name}: not a role; there are {', '.join(sorted(self.cloud.known_roles()))}")
@@ -101,7 +102,8 @@ class Verbs(OperatorRequests):
     def write(
         self, server: str, text: str, host: str | None = None, volume: str = "", disk: str = ROOT
     ) -> PendingResponse | None:
-        """What the guest itself writes to its disk (`root`, `ephemeral0`, `swap`), or to a volume that it has there."""
+        """Write to the guest's disk (`root`, `ephemeral0`, `swap`) or to one of its volumes, as the guest itself
+        does."""
         server_id = self.player.names.server_id(server)
         if not volume:
             self.cloud.hardware.write(server_id, text, host, disk)
@@ -111,31 +113,31 @@ class Verbs(OperatorRequests):
         return self._ask(lambda engine: BusVolumes(engine.world.bus).write(guest_volume, text))
 
     def plant(self, host: str, guest: str, copy: int = 1, power: str = "on") -> None:
-        """A guest that nobody asked for."""
+        """Plant a guest that was not requested."""
         self.cloud.hardware.plant(host, self.player.names.server_id(guest), copy, power)
 
     def guest(self, server: str, power: str, host: str) -> None:
-        """It ends by itself, or somebody starts it past its agent."""
+        """End a guest as if by itself, or start it bypassing its agent."""
         switch_guest(self.cloud.hardware, host, self.player.names.server_id(server), either(power, "on", "off"))
 
     def lose(self, **servers: str) -> None:
-        """The machine's disks are damaged: what it had of this server is gone, and nobody was told."""
+        """Lose what a machine's disks have of this server, without notice."""
         for host, server in servers.items():
             self.cloud.hardware.lose(host, self.player.names.server_id(server))
 
     def room(self, **sizes: dict[str, int]) -> None:
-        """The machine has that much from now on; its agent says so when it starts the next time."""
+        """Change a machine's size; its agent reports it at its next start."""
         for name, size in sizes.items():
             host = self.cloud.hardware.host(name)
             host.vcpus = size.get("vcpus", host.vcpus)
             host.memory_mb = size.get("memory_mb", host.memory_mb)
 
     def reinstall(self, host: str) -> None:
-        """The agent's key is lost with the system disk; the guests' disks are not."""
+        """Lose the agent's key with the system disk; the guests' disks stay."""
         self.cloud.hardware.remember(host, {})
 
     def rename(self, host: str, to: str) -> None:
-        """The same system disk, under another host name."""
+        """Start a host with the same system disk under another name."""
         self.cloud.add_host(to)
         self.cloud.hardware.remember(to, self.cloud.hardware.recall(host))
 
@@ -148,7 +150,7 @@ class Verbs(OperatorRequests):
         self.player.until(what)
 
     def check(self, **expected: Any) -> None:
-        """As `then:`, in the middle of the story."""
+        """Compare as `then:` does, in the middle of the story."""
         unknown = [key for key in expected if key not in SUBJECTS]
         if unknown:
             raise ValueError(f"nothing is called {unknown[0]!r}; there are {', '.join(SUBJECTS)}")
@@ -164,7 +166,7 @@ CONNECTIVES = ("when", "do")
 
 
 def check_verbs(where: Callable[[Any], str], entries: Sequence[object]) -> None:
-    """Before anything runs: every entry is one known verb, or `when` with its `do`."""
+    """Check before anything runs that every entry is one known verb, or `when` with its `do`."""
     for entry in entries:
         if not isinstance(entry, Lined):
             raise StoryError(where(entry), f"{entry!r} is not a step; a step is `verb: what`")

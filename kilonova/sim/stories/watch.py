@@ -1,5 +1,5 @@
-"""Watches a simulated cloud from outside: after each COMMIT it reads what changed in the journals, at each quiet moment
-what changed in the machine room. Each change is an event: a line of the log, and a cue for the story's `when`."""
+"""The watch over a simulated cloud from outside: after each COMMIT it reads the changes in the journals, at each quiet
+moment the changes of the machines. Each change is an event: a line of the log, and a cue for the story's `when`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDED = ("done", "failed", "settled", "dropped", "abandoned")
 
 @dataclass(frozen=True)
 class Event:
-    facts: dict[str, str]  # what a `when` may ask for
+    facts: dict[str, str]  # the facts that a `when` may name
     who: str = ""
     text: str = ""  # the line in the log; "" for none
     by: str = ""  # the role that committed it
@@ -32,7 +32,7 @@ class Event:
 class StoryWatch:
     cloud: StoryCloud
     names: Names
-    log_line: Callable[[str, str], None]  # who, what
+    log_line: Callable[[str, str], None]  # role, text
     cue: Callable[[Event], bool]  # whether the story did something
     operations: dict[tuple[str, str], OperationRow] = field(default_factory=dict)  # by database and id, as accepted
     hosts: dict[str, str] = field(default_factory=dict)  # name: state
@@ -43,7 +43,7 @@ class StoryWatch:
     _debts: set[tuple[str, str, int]] = field(default_factory=set)
     _quarantined: set[tuple[str, str, int]] = field(default_factory=set)
     _waits: dict[str, tuple[int, str]] = field(default_factory=dict)  # by operation: the step and what it waited for
-    _host_rows: list[tuple[Row, list[Observation]]] = field(default_factory=list)  # with who listens
+    _host_rows: list[tuple[Row, list[Observation]]] = field(default_factory=list)  # with the observers
 
     def start(self) -> None:
         for name in self.cloud.databases:
@@ -59,7 +59,7 @@ class StoryWatch:
             journal.close()
 
     def _arm(self) -> None:
-        """Before the callback that follows a COMMIT, whoever it belongs to, the journals are read."""
+        """Read the journals before the callback that follows a COMMIT, of whichever process."""
         self.cloud.loop.crash_when(lambda _: bool(self.cloud.commits.commits_seen), self._strike)
 
     def _strike(self, _: Any) -> None:
@@ -67,9 +67,9 @@ class StoryWatch:
         self._arm()
 
     def look(self) -> bool:
-        """Everything that happened since the last look, in order. Returns False, so that a loop may ask it."""
+        """Report everything that happened since the last call, in order. Return False, so that a loop may call it."""
         moved = True
-        while moved:  # what the story does on a cue may show at once
+        while moved:  # a reaction of the story may cause events at once
             moved = False
             for event in list(self._happened()):
                 if event.text:
@@ -188,7 +188,7 @@ class StoryWatch:
         return "" if row["live"] else state + self._standing(row["server_id"])
 
     def _heir(self, database: str, row: OperationRow) -> str:
-        """The heir was accepted in the same transaction."""
+        """Return the kind of the operation that took over, which was accepted in the same transaction."""
         heir = self._journals[database].operation(row["superseded_by"] or "")
         return str(heir["kind"]) if heir is not None else "?"
 
@@ -200,7 +200,7 @@ class StoryWatch:
         return f"; {self.names.of(server_id)} is {server['vm_state']}{location}"
 
     def server(self, server_id: str) -> Row | None:
-        """The row in the cell that has it; a deleted one is found as well."""
+        """Return the row in the server's cell, also of a deleted server."""
         candidates = (self._journals[cell].server(server_id) for cell in (*self._cells, "cell0"))
         return next((row for row in candidates if row is not None), None)
 
@@ -208,11 +208,11 @@ class StoryWatch:
 
     @property
     def _cells(self) -> list[str]:
-        """Those with hosts."""
+        """Return the cells with hosts."""
         return [name for name in self._journals if name not in ("control", "cell0")]
 
     def _rows(self, table: str, order: str) -> list[Row]:
-        """Of all cells, one after the other."""
+        """Return the rows of all cells, one cell after the other."""
         return [row for cell in self._cells for row in self._journals[cell].rows(table, order)]
 
     def _read_hosts(self) -> None:
@@ -223,7 +223,7 @@ class StoryWatch:
             self._host_rows += [(row, seen) for row in journal.rows("hosts", "name")]
 
     def _states(self) -> Iterator[Event]:
-        """A host falls silent without anybody writing it down, so states are judged at every look."""
+        """Judge the hosts' states at every call: a host falls silent without a write."""
         now, down_after = self.cloud.clock.now(), self.cloud.shape.settings.default.service_down_time
         for row, seen in self._host_rows:
             state: HostState = judge(facts_of(row), longest(seen, now, down_after), now, down_after)
@@ -279,5 +279,5 @@ def _of(kind: str, server: str) -> str:
 
 
 def _phrase(text: str | None) -> str:
-    """Without numbers: "silent for 65 s" and "for 70 s" say the same."""
+    """Return the text without numbers: "silent for 65 s" and "for 70 s" are the same state."""
     return re.sub(r"\d+", "#", text or "")

@@ -18,9 +18,9 @@ def once(schema: Schema | None = None) -> Schema:
 
 
 def none_since(major: int, minor: int) -> Forms:
-    """Takes no parameters at all, and says so from that version on."""
+    """Return the forms of a route without query parameters: ignored before that version, refused from it on."""
     return Forms({(2, 1): query({}, open=True), (major, minor): query({}, open=False)})
 
 
-NONE = none_since(2, 102)  # what a route of Compute has unless its table says otherwise
+NONE = none_since(2, 102)  # the default of Compute's routes
 ANY = Forms(query({}, open=True))  # the few that were never closed

@@ -20,7 +20,7 @@ OF_FILES = ("injected_files", "injected_file_content_bytes", "injected_file_path
 
 
 def known(version: Version, network_until: Version) -> list[str]:
-    """The resources that a version knows; the network's were removed at different times in different places."""
+    """Return the resources that a version knows. `network_until`: the version without network resources."""
     gone = (OF_NETWORK if version >= network_until else ()) + (OF_FILES if version >= (2, 57) else ())
     return [resource for resource in RESOURCES if resource not in gone]
 

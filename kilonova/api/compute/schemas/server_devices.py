@@ -1,4 +1,4 @@
-"""One block device of a new server, in its two forms: what changed with which microversion."""
+"""The two forms of a block device of a new server, by microversion."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEGACY_DEVICE = closed(_OLD)
 
 
 def device(version: Version) -> Schema:
-    """Tags were there by mistake only at 2.32, and for good from 2.42 on."""
+    """Return the schema of a block device. Tags are valid at 2.32 only (an error in Nova), and again from 2.42 on."""
     properties = dict(_NEW)
     if version == (2, 32) or version >= (2, 42):
         properties["tag"] = TAG

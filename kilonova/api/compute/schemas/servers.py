@@ -1,4 +1,4 @@
-"""Creating, changing and listing servers: what changed with which microversion."""
+"""The forms of the requests that create, change and list servers, by microversion."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def closed(properties: JsonObject, *required: str) -> Schema:
 
 
 def wrapped(key: str, content: Schema) -> Schema:
-    """`{"server": {…}}`: one key, the thing below it."""
+    """Return the schema of `{"server": {…}}`: an object with one key."""
     return closed({key: content}, key)
 
 

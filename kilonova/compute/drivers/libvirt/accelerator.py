@@ -1,8 +1,8 @@
 """The choice between KVM and TCG for guests, tested by running a guest.
 
-A /dev/kvm that opens proves little: on hosts that are virtualised in software a guest under KVM is slower than one that
-is emulated, or never gets through its boot. So a boot sector counts and ends QEMU, once under each. As a program, this
-module prints which one it would take.
+A /dev/kvm that opens proves little: on a virtualised host a guest under KVM may be slower than an emulated one, or
+never finish booting. So a boot sector counts and ends QEMU, once under each. As a program, this module prints its
+choice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def _probe() -> tuple[str, str]:
 
 
 async def _seconds(accelerator: str, disk: Path, limit: float) -> float | None:
-    """None: it did not end as it should within the limit."""
+    """Return the duration of the test; None if it failed or exceeded the limit."""
     exits = ("-device", f"isa-debug-exit,iobase={EXIT_PORT:#x},iosize=1", "-drive", f"file={disk},format=raw,if=ide")
     began = time.monotonic()
     try:
@@ -77,7 +77,7 @@ async def _seconds(accelerator: str, disk: Path, limit: float) -> float | None:
 
 
 def boot_sector() -> bytes:
-    """Counts LOOPS times to 2**20 and leaves."""
+    """Return a boot sector that counts LOOPS times to 2**20 and exits QEMU."""
     code = bytes.fromhex("fa 66b9") + LOOPS.to_bytes(4, "little")  # cli; mov ecx, LOOPS
     code += bytes.fromhex("66b8 00001000")  # mov eax, 2**20
     code += bytes.fromhex("6648 75fc")  # dec eax; jnz there

@@ -24,7 +24,7 @@ from kilonova.settings import Settings
 
 KIND, ARCHITECTURE, MACHINE = "QEMU", "x86_64", "pc"
 EMULATED_CPU = "<cpu mode='custom' match='exact'><model>qemu64</model></cpu>"  # of guests under TCG
-TRAITS = (  # what this driver really does
+TRAITS = (  # the abilities of this driver
     *("COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_VOLUME_ATTACH", "COMPUTE_VOLUME_MULTI_ATTACH"),
     *("COMPUTE_IMAGE_TYPE_RAW", "COMPUTE_IMAGE_TYPE_QCOW2", "COMPUTE_STORAGE_BUS_VIRTIO"),
     *("COMPUTE_VOLUME_EXTEND", "COMPUTE_NET_VIF_MODEL_VIRTIO"),
@@ -83,7 +83,7 @@ class Shares:
 
     @property
     def initial(self) -> list[str]:
-        """The classes whose ratio is only a beginning."""
+        """Return the classes whose ratio is only an initial value."""
         ratios = {"VCPU": self.cpu_ratio, "MEMORY_MB": self.ram_ratio, "DISK_GB": self.disk_ratio}
         return [name for name, ratio in ratios.items() if not ratio]
 
@@ -148,7 +148,7 @@ def inventory_of(
     root: Path,
     consoles: Collection[str] = (),
 ) -> HostInventory:
-    """Raises `Refused` where the options name CPUs that the host does not have. `consoles`: kinds that guests get."""
+    """Raise `Refused` where the options name CPUs that the host does not have. `consoles`: kinds that guests get."""
     capabilities = ElementTree.fromstring(described.capabilities)
     offer.check(host, (int(cpu.get("id", "0")) for cpu in capabilities.iterfind("./host/topology/cells/cell/cpus/cpu")))
     cells = cells_in(capabilities, offer)
@@ -165,7 +165,8 @@ def inventory_of(
 
 
 def classes_of(hardware: HostHardware, shares: Shares, root: Path) -> Classes:
-    """Memory as the kernel counts it: libvirt may see less. Disk as the file system of the guests has it."""
+    """Return the host's resources. Memory is the kernel's number, since libvirt may see less; disk is the guests' file
+    system."""
     classes = cpu_classes(hardware)
     if "VCPU" in classes:
         total = classes["VCPU"][0]

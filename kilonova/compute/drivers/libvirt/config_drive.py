@@ -23,8 +23,11 @@ HALF, DRAFT = "config.half", ".config-"
 
 
 async def ensure_config_drive(directory: Path, guest: GuestSpec, secrets: GuestSecrets | None, domain: str) -> None:
-    """Without `secrets` the one that is there stays: it has those that the guest was defined with before. `domain`: of
-    the guest's host name."""
+    """Write the config drive. Without `secrets` keep an existing one: it has the secrets that the guest was defined
+    with.
+
+    `domain`: the domain of the guest's host name.
+    """
     if secrets is None and (directory / CONFIG_DRIVE).is_file():
         return
     telling = Telling(dhcp_domain=domain, seed=os.urandom(SEED_BYTES))
@@ -32,7 +35,7 @@ async def ensure_config_drive(directory: Path, guest: GuestSpec, secrets: GuestS
 
 
 async def write_iso(path: Path, tree: Mapping[str, bytes]) -> None:
-    """Whole or not at all. A guest that runs keeps the one that it has open."""
+    """Write the image completely or not at all. A running guest keeps the one that it has open."""
     half = path.with_name(HALF)
     folder = Path(await FILES.run(_lay_out, path.parent, tree))
     try:
@@ -45,7 +48,7 @@ async def write_iso(path: Path, tree: Mapping[str, bytes]) -> None:
 
 
 def _lay_out(directory: Path, tree: Mapping[str, bytes]) -> str:
-    """The files in a directory for their owner alone, on the same disk as the guest's other secrets."""
+    """Write the files into a directory for their owner alone, on the same disk as the guest's other secrets."""
     for left in directory.glob(f"{DRAFT}*"):  # by an agent that was killed here
         shutil.rmtree(left, ignore_errors=True)
     half = directory / HALF

@@ -46,8 +46,11 @@ class Connection:
         self.on_close: Callable[[], None] = lambda: None
 
     async def call(self, work: Callable[..., T], *arguments: Any, seconds: float = CALL_SECONDS) -> T:
-        """Return `work(connection, *arguments)`, called in a thread. Raises `Failed`. Cancelled, it returns when the
-        thread has ended: the next order for the same guest must not meet this one."""
+        """Return `work(connection, *arguments)`, called in a thread. Raise `Failed`.
+
+        When cancelled, it returns after the thread has ended: the next order for the same guest must not overlap with
+        this one.
+        """
         task = self._calls.submit(work, *arguments)
         future, ends = asyncio.wrap_future(task.future), time.monotonic() + seconds
         try:
@@ -67,7 +70,7 @@ class Connection:
             raise Failed("hypervisor_failed", f"libvirtd at {self.uri}: {_text_of(error)}") from error
 
     def listen(self) -> None:
-        """Have events come, unless they do. Returns at once."""
+        """Have events come, unless they do. Return at once."""
         with self._lock:
             if self._is_opening or self._listening is not None:
                 return

@@ -1,6 +1,8 @@
-"""The serial line and the screen of a guest, for the agent only: the line is a unix socket in the guest's
-directory, which libvirt makes for QEMU's user alone; for the screen nothing listens, libvirt hands out connections.
-What the guest writes on its serial line goes to its console file, too, whether a user is connected or not."""
+"""The serial line and the screen of a guest, for the agent only.
+
+The line is a unix socket in the guest's directory, which libvirt makes for QEMU's user alone. The screen has no socket:
+libvirt hands out connections. The guest's serial output goes to its console file too, with or without a connected user.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,12 @@ def add_consoles(devices: Element, directory: Path, kinds: Collection[str]) -> N
 
 
 def is_possible(directory: Path) -> bool:
-    """The kernel allows no longer paths; a guest below such a directory has a console log only."""
+    """Return True if the socket's path is short enough for the kernel. Otherwise the guest has a console log only."""
     return len(os.fsencode(directory / SOCKET)) <= LONGEST
 
 
 def keep_private(directory: Path) -> None:
-    """libvirt makes the socket for QEMU's user and group, as its umask says."""
+    """Make the socket private: libvirt creates it for QEMU's user and group, with its own umask."""
     with contextlib.suppress(FileNotFoundError):
         (directory / SOCKET).chmod(stat.S_IRUSR | stat.S_IWUSR)
 

@@ -60,7 +60,7 @@ def is_connected(volume: GuestVolume) -> bool:
 
 
 def free_target(taken: Iterable[str], wanted: str = "") -> str:
-    """The name of the next disk; the wanted one (/dev/vdb) if it is free. Raises `Failed` when none is left."""
+    """Return the next free disk name, or the requested one (/dev/vdb) if it is free. Raise `Failed` if none is left."""
     used = set(taken)
     name = wanted.removeprefix("/dev/")
     if name not in used and len(name) == 3 and name.startswith("vd") and name[2] in ascii_lowercase:
@@ -77,7 +77,7 @@ def _file_disk(path: Path, target: str, disk_format: str) -> Element:
     SubElement(disk, "source", file=str(path))
     SubElement(disk, "target", dev=target, bus="virtio")
     if path.name != DISK:
-        SubElement(disk, "serial").text = path.stem  # how a guest tells its swap and ephemeral disks from volumes
+        SubElement(disk, "serial").text = path.stem  # for guests: swap and ephemeral disks, not volumes
     return disk
 
 
@@ -91,7 +91,7 @@ def _config_drive(path: Path) -> Element:
 
 
 def volume_disk(volume: GuestVolume, target: str) -> Element:
-    """A volume, opened by QEMU itself. A connection of an unknown type is refused."""
+    """Return the element of a volume that QEMU itself opens. Raise `Failed` for another type of connection."""
     kind, data = volume.connection.get("driver_volume_type"), volume.connection.get("data", {})
     if kind != NBD:
         text = f"volume {volume.volume}: its connection is of the type {kind!r}; the libvirt driver opens {NBD!r} alone"

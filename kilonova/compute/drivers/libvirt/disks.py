@@ -59,7 +59,7 @@ class Disks:
         return self.disk(server, copy).is_file()
 
     def all(self) -> list[tuple[str, int]]:
-        """Every copy that has a directory here."""
+        """Return every copy that has a directory on this host."""
         directories = [path for path in (self._root / self._host).glob("*/*") if path.name.isdigit()]
         return sorted((path.parent.name, int(path.name)) for path in directories)
 
@@ -80,7 +80,7 @@ class Disks:
                 path.chmod(PASSABLE)
 
     async def make(self, guest: GuestSpec, image: ImageOrder | None = None) -> None:
-        """All disks of the copy. The root disk is the last: with it, the copy is whole."""
+        """Create all disks of the copy. The root disk is the last: once it exists, the copy is whole."""
         directory = self.ready_directory(guest.server, guest.copy)
         await self._make_local(guest)
         half = directory / HALF
@@ -118,7 +118,7 @@ class Disks:
         return there == sizes and (not checked or await self._bytes(directory / DISK) >= guest.disk_gb * GIB)
 
     def adopt(self, server: str, copy: int, other: int) -> bool:
-        """The disk of another copy, if it is seen from here, gets one more name, and stays when the other name goes."""
+        """Link the disk of another copy, if this host sees it. The disk stays when the other link is removed."""
         disk = self.find(server, other)
         if disk is None:
             return False
@@ -131,7 +131,7 @@ class Disks:
         return True
 
     def find(self, server: str, copy: int) -> Path | None:
-        """The disk of any host's copy that is seen from here."""
+        """Return the disk of a copy of any host, if this host sees it."""
         disks = (directory / DISK for directory in sorted(self._root.glob(f"*/{server}/{copy}")))
         return next((disk for disk in disks if disk.is_file()), None)
 
@@ -151,7 +151,7 @@ class Disks:
         return sorted(directory.glob(EPHEMERAL.format("*")))
 
     async def _make_local(self, guest: GuestSpec) -> None:
-        """The ephemeral and swap disks that are not there yet."""
+        """Create the missing ephemeral and swap disks."""
         directory = self.ready_directory(guest.server, guest.copy)
         for name, size in local_bytes(guest).items():
             if (directory / name).is_file():

@@ -77,7 +77,7 @@ def metadata_of(guest: GuestSpec, owner: str) -> Element:
 
 
 def _for_xml(json: str) -> str:
-    """JSON escapes all characters that XML forbids but these two. A user may put them into a server's metadata."""
+    """Escape the only two characters that JSON leaves and XML forbids. A user may put them into a server's metadata."""
     return json.replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
 
 

@@ -55,11 +55,11 @@ class LibvirtDriver:
     offer: Offer = field(default_factory=Offer)
     shares: Shares = field(default_factory=Shares)
     network: HostNetwork | None = None  # without one guests have no network devices
-    volumes: HostVolumes | None = None  # without it only those whose connections name an NBD server
+    volumes: HostVolumes | None = None  # without it only volumes whose connections name an NBD server
     always_config_drive: bool = False  # where guests have no other source of metadata
     dhcp_domain: str = "novalocal"
     disk_url: str = ""  # where `receiver` takes disks from other hosts; "": it is not served
-    disk_ca_file: str = ""  # who signs the certificates of other hosts
+    disk_ca_file: str = ""  # the authority of other hosts' certificates
     kinds: Sequence[str] = KINDS  # of consoles that guests get
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class LibvirtDriver:
         self._watch = DomainWatch(self.connection, self._forget, self._look_after)
 
     async def close(self) -> None:
-        """Guests go on running."""
+        """Close the connection. Guests go on running."""
         if self.volumes is not None:
             await self.volumes.stop()
         await self._watch.stop()
@@ -95,7 +95,7 @@ class LibvirtDriver:
         return await FILES.run(inventory_of, self.host, described, chosen, *offers)
 
     async def qemu_owner(self) -> tuple[int, int] | None:
-        """User and group that QEMU runs as; None: as we do."""
+        """Return the user and group that QEMU runs as; None if they are our own."""
         return await self.connection.call(qemu_owner) if os.geteuid() == 0 else None
 
     async def _chosen(self) -> str:
@@ -138,7 +138,7 @@ class LibvirtDriver:
             self._known.clear()
 
     async def _look_after(self, running: list[str]) -> None:
-        """Now and then: consoles stay short, unused images go."""
+        """Do the upkeep: shorten console files, and remove unused images from time to time."""
         directories = [self._disks.directory(*key) for name in running if (key := copy_of(name)) is not None]
         await FILES.run(console.bound_all, directories)
         if time.monotonic() > self._cleaned + CLEAN_EVERY:
@@ -270,8 +270,11 @@ class LibvirtDriver:
             await self.volumes.release(server, copy, only=attachment)
 
     async def show_size(self, attachment: str, size: int) -> None:
-        """Show the new size of a volume to its guests; one that is off sees it when it starts. They are paused for
-        that moment, so that none of their requests fails. An agent that dies meanwhile gets the order again."""
+        """Show the new size of a volume to its guests. A guest that is off sees it when it starts.
+
+        Running guests are paused for that moment, so that none of their requests fails. An agent that dies meanwhile
+        gets the order again.
+        """
         async with self._showing:  # two at once would let a guest go on while the other renews its relay
             await self._show_size(attachment, size)
 
@@ -282,7 +285,7 @@ class LibvirtDriver:
             if names or not seen:  # else the order was repeated
                 await self._renew_volume(attachment, size, names)
         finally:
-            await self._go_on(list(seen))  # one that sees the size may have been paused by an agent that died since
+            await self._go_on(list(seen))  # an agent that died may have paused one of them
 
     async def _renew_volume(self, attachment: str, size: int, names: Sequence[str]) -> None:
         for name in names:
@@ -293,7 +296,7 @@ class LibvirtDriver:
             await self.connection.call(guests.show_size, name, attachment, size, seconds=START_SECONDS)
 
     async def _go_on(self, names: Sequence[str]) -> None:
-        """A guest that cannot go on does not hold up the others."""
+        """Resume the guests. One that cannot resume does not hold up the others."""
         calls = [self.connection.call(guests.go_on, name) for name in names]
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(outcome, BaseException):

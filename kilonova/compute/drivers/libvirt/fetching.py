@@ -82,14 +82,14 @@ class FetchedImages:
             await asyncio.sleep(min(PAUSE, self._patience))
 
     def _require_room(self, image: str, needed: int) -> None:
-        """A disk that is full hurts every guest of the host."""
+        """Refuse the image if the disk would become full, which would hurt every guest of the host."""
         if (free := free_bytes(self._folder)) < needed:
             text = f"image {image}: {needed} bytes are needed in {self._folder.parent}, {free} are free"
             raise Failed("host_storage", text, elsewhere=True)
 
     async def _complete(self, part: _Part, order: ImageOrder) -> None:
-        """Until all bytes are here and are those of the image. What an earlier try left may be damaged: without it once
-        more."""
+        """Fetch until all bytes are present and match the image's checksum. The rest of an earlier attempt may be
+        damaged: discard it and retry once."""
         was_resumed = part.size > 0
         await self._fill(part, order)
         if not part.is_right() and was_resumed:
@@ -124,7 +124,7 @@ class FetchedImages:
 
 
 class _Part:
-    """The file that bytes are added to, with the checksum of what is in it."""
+    """A partly fetched file, with the checksum of its content."""
 
     def __init__(self, file: Any, content: ImageContent) -> None:
         self._file, self.content = file, content
@@ -132,7 +132,7 @@ class _Part:
 
     @classmethod
     def open(cls, path: Path, content: ImageContent, stop: threading.Event) -> _Part:
-        """Open a part and count what it has. `stop`: it is no longer needed."""
+        """Open a partly fetched file and compute the checksum of its content. `stop` ends that early."""
         part = cls(os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE), "r+b", buffering=0), content)
         while not stop.is_set() and (piece := part._file.read(PIECE)):
             part._count(piece)
@@ -173,7 +173,7 @@ class _Part:
 
 
 def disk_in_head(head: bytes) -> int | None:
-    """The size of a qcow2's disk; None: it is not a qcow2."""
+    """Return the size of a qcow2's disk; None if it is not a qcow2."""
     return int.from_bytes(head[SIZE_AT:HEAD], "big") if head.startswith(MARK) and len(head) >= HEAD else None
 
 

@@ -75,13 +75,13 @@ def definition(connection: libvirt.virConnect, server: str, copy: int) -> GuestS
 
 
 def is_running(connection: libvirt.virConnect, server: str, copy: int) -> bool | None:
-    """Return whether the guest runs; None: there is no such domain."""
+    """Return True if the guest runs; None if there is no such domain."""
     domain = _find(connection, name_of(server, copy))
     return None if domain is None else _runs(domain)
 
 
 def define(connection: libvirt.virConnect, xml: str) -> None:
-    """A running guest goes on as it is; the new definition counts from its next start."""
+    """Define a guest. A running one goes on as it is; the new definition counts from its next start."""
     connection.defineXML(xml)
 
 
@@ -123,7 +123,7 @@ def end(connection: libvirt.virConnect, server: str, copy: int) -> None:
 
 
 def remove(connection: libvirt.virConnect, server: str, copy: int) -> None:
-    """Ended and undefined."""
+    """End the guest and undefine its domain."""
     end(connection, server, copy)
     domain = _find(connection, name_of(server, copy))
     if domain is not None:
@@ -135,7 +135,7 @@ def remove(connection: libvirt.virConnect, server: str, copy: int) -> None:
 
 
 def attach(connection: libvirt.virConnect, server: str, copy: int, volume: GuestVolume) -> None:
-    """The volume is in the definition and, if the guest runs, in the guest; opened by this connection."""
+    """Attach the volume to the definition and, if it runs, to the guest, opened by this connection."""
     domain = _need(connection, server, copy)
     for flags, described in _configurations(domain):
         element = ElementTree.fromstring(domain.XMLDesc(described))
@@ -170,7 +170,7 @@ def running_with(connection: libvirt.virConnect, attachment: str) -> dict[str, i
 
 
 def pause(connection: libvirt.virConnect, name: str) -> None:
-    """No disk request of the guest is under way when this returns."""
+    """Pause the guest. When this returns, no disk request of it is under way."""
     if (domain := _find(connection, name)) is not None and domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING:
         domain.suspend()
 
@@ -192,8 +192,10 @@ def _is_suspended(domain: libvirt.virDomain) -> bool:
 
 
 def show_size(connection: libvirt.virConnect, name: str, attachment: str, size: int) -> None:
-    """QEMU learns the size of a volume when it connects to its server, and notices that it has to when it next asks
-    for something. So make it read, and then notify the guest."""
+    """Make QEMU read the new size of a volume, then notify the guest.
+
+    QEMU reads the size only when it connects to the volume's server, and reconnects only at its next request.
+    """
     ends = time.monotonic() + SHOW_SECONDS
     read = f'qemu-io -d /machine/peripheral/{ALIAS}{attachment}/virtio-backend "read 0 512"'
     while (domain := _find(connection, name)) is not None and attachment in (disks := _attached(domain)):
@@ -216,7 +218,7 @@ def _attached(domain: libvirt.virDomain) -> dict[str, Element]:
 def note_volume(
     connection: libvirt.virConnect, server: str, copy: int, attachment: str, volume: GuestVolume | None
 ) -> None:
-    """The definition that the domain carries has this volume, or none of this attachment."""
+    """Record the volume of this attachment in the domain's metadata, or remove it."""
     domain = _find(connection, name_of(server, copy))
     element = None if domain is None else ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     spec = None if element is None else spec_in(element)
@@ -244,8 +246,11 @@ def open_screen(connection: libvirt.virConnect, server: str, copy: int) -> socke
 
 
 def _configurations(domain: libvirt.virDomain) -> list[tuple[int, int]]:
-    """The definition and, of a running guest, the guest: the flags to change each, and to read it. The guest is the
-    first, so that a definition never has what the guest could not be given."""
+    """Return the configurations to change, each with the flags to change and to read it: the running guest, then the
+    definition.
+
+    In this order a definition never has a device that the guest could not get.
+    """
     config = (libvirt.VIR_DOMAIN_AFFECT_CONFIG, libvirt.VIR_DOMAIN_XML_INACTIVE)
     return [(libvirt.VIR_DOMAIN_AFFECT_LIVE, 0), config] if _runs(domain) else [config]
 

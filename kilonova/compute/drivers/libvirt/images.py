@@ -58,11 +58,11 @@ class ImageSource(Protocol):
     """The source of a host's images."""
 
     async def measure(self, image: str, declared: str, order: ImageOrder | None) -> ImageSize:
-        """Measure an image without fetching it. Raises `Failed` or `Refused` if the image is not available or not what
+        """Measure an image without fetching it. Raise `Failed` or `Refused` if the image is not available or not what
         it is declared to be."""
 
     async def fetch(self, image: str, order: ImageOrder | None) -> LocalImage:
-        """Return a complete, verified file on this machine. `order`: the permission to fetch it. Raises `Failed` or
+        """Return a complete, verified file on this machine. `order`: the permission to fetch it. Raise `Failed` or
         `Refused`."""
 
 
@@ -132,7 +132,7 @@ class Bases:
         return Base(path, size)
 
     async def missing(self, image: str, declared: str, most: int, order: ImageOrder | None = None) -> Missing:
-        """Return the space that `ensure` would need. Raises `Failed` if that is sure to fail."""
+        """Return the space that `ensure` would need. Raise `Failed` if that is sure to fail."""
         path = self.path(image)
         if await FILES.run(path.is_file):
             await FILES.run(os.utime, path)  # it is in use now
@@ -151,7 +151,7 @@ class Bases:
         return self._folder / f"{checked(image)}.{RAW}"
 
     def image_of(self, base: Path) -> str:
-        """The image that a linked base is of; "" where its own name is gone."""
+        """Return the image of a linked base; "" if the image's own file was removed."""
         try:
             inode = base.stat().st_ino
             return next((path.stem for path in self._folder.glob(f"*.{RAW}") if path.stat().st_ino == inode), "")
@@ -171,7 +171,7 @@ class Bases:
     async def _make_room_and_make(
         self, image: str, declared: str, path: Path, most: int, order: ImageOrder | None
     ) -> None:
-        """On a full host, bases that no disk uses make room for one that a guest waits for."""
+        """Make the base. If the host is full, remove bases that no disk uses and retry: a guest waits for this one."""
         try:
             await self._make(image, declared, path, most, order)
         except Failed as why:
@@ -207,7 +207,7 @@ class Bases:
         try:
             formats = ("-f", disk_format, "-O", RAW)
             await run("qemu-img", "convert", *formats, str(local.path), str(half), seconds=LONG_SECONDS)
-            await COPIES.run_to_its_end(finish_file, half, path)  # else it may give its name to the file of a next try
+            await COPIES.run_to_its_end(finish_file, half, path)  # else it may give its name to the file of a retry
         except (Failed, OSError):
             await FILES.run(half.unlink, True)  # a full disk would stay full
             raise
@@ -229,7 +229,7 @@ class Bases:
 
 
 def checked(image: str) -> str:
-    """Return an image's id after checking that it is not a path. Raises `Failed`."""
+    """Return an image's id after checking that it is not a path. Raise `Failed`."""
     if not _ID.fullmatch(image):
         raise Failed(
             "bad_image", f"image id {image[:80]!r}: 1 to 64 letters, digits and hyphens are allowed", final=True
@@ -250,6 +250,6 @@ def _require_fit(image: str, size: int, most: int) -> None:
 
 
 def begin_file(half: Path) -> None:
-    """An empty file for its owner alone; qemu-img writes into it and keeps its mode."""
-    half.unlink(missing_ok=True)  # of one who died over it
+    """Create an empty file for its owner alone; qemu-img writes into it and keeps its mode."""
+    half.unlink(missing_ok=True)  # left by an agent that died
     half.touch(mode=PRIVATE)

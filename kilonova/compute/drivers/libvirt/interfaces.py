@@ -21,7 +21,8 @@ def interfaces(plugged: Sequence[Plugged]) -> list[Element]:
 
 
 def _tap(port: GuestPort, plug: Plug) -> Element:
-    """The tap is the host network's: libvirt opens it and neither makes nor removes it."""
+    """Return the element of a tap, which belongs to the host network: libvirt opens it and neither creates nor removes
+    it."""
     interface = Element("interface", type="ethernet")
     SubElement(interface, "mac", address=port.mac)
     SubElement(interface, "target", dev=plug.device, managed="no")
@@ -31,7 +32,8 @@ def _tap(port: GuestPort, plug: Plug) -> Element:
 
 
 def user_network(plugged: Sequence[Plugged]) -> Element | None:
-    """QEMU's own network for the ports without a tap; None if there are none. libvirt's element forwards no ports."""
+    """Return QEMU's own network for the ports without a tap; None if there are none. libvirt's element cannot forward
+    ports."""
     command = Element(f"{{{QEMU_NAMESPACE}}}commandline")
     for index, (port, plug) in enumerate(plugged):
         if plug.kind == "user":

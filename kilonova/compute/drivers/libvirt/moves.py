@@ -1,7 +1,7 @@
-"""Disks of a copy that become those of another copy: on this host, on storage that both hosts see, or over the network.
+"""The disks that one copy takes over from another: on this host, on storage that both hosts share, or over the network.
 
-Where the storage is the same nothing is copied: the new disk is an empty layer over one more name of the old one. The
-old copy stays as it was, for a revert; once its own name is gone, the next move puts layer and disk together again.
+On shared storage nothing is copied: the new disk is an empty layer over a hard link to the old one. The old copy stays
+unchanged, for a revert; once its own name is removed, the next move merges layer and disk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 class Moves:
     def __init__(self, host: str, disks: Disks, bases: Bases, sender: DiskSender, url: str) -> None:
-        """`url`: where this host takes disks; "": nowhere."""
+        """`url`: the address at which this host receives disks; empty if it cannot."""
         self._host, self._disks, self._bases, self._sender, self._url = host, disks, bases, sender, url
 
     # -- the destination ----------------------------------------------------------------------------------------
@@ -53,7 +53,8 @@ class Moves:
         return self._url
 
     async def _link_base(self, guest: GuestSpec, directory: Path, image: ImageOrder | None) -> str:
-        """The base need not be sent where the image can be fetched. Return the image of the base, or ""."""
+        """Link the base into the copy's directory if the image can be fetched, so that it need not be sent. Return its
+        image, or ""."""
         if boots_from_volume(guest) or not guest.image:
             return ""
         try:
@@ -92,7 +93,7 @@ class Moves:
         return bool(token) and expected is not None and expected.admits(token)
 
     def _files(self, directory: Path) -> list[SentFile]:
-        """The root disk last: with it, the copy is whole."""
+        """Return the files to send. The root disk is the last: once it has arrived, the copy is whole."""
         base = directory / BASE
         base_files = [SentFile(base, BASE, self._bases.image_of(base))] if base.is_file() else []
         others = (*sorted(directory.glob(f"*{LAYER}")), *self._disks.ephemerals(directory), directory / DISK)
@@ -109,8 +110,8 @@ class Moves:
                 await _lay_over(disk, target)
 
     async def keep_ephemerals(self, guest: GuestSpec, of_copy: int) -> None:
-        """The ephemeral disks hold what those of another copy on this host hold; nothing is copied, so the host needs
-        no room for both."""
+        """Take over the content of another copy's ephemeral disks on this host. Nothing is copied, so no additional
+        space is needed."""
         target, sizes = self._disks.ready_directory(guest.server, guest.copy), local_bytes(guest)
         for disk in self._disks.ephemerals(self._disks.directory(guest.server, of_copy)):
             if disk.name in sizes:
@@ -127,7 +128,7 @@ class Moves:
 
 
 async def _lay_over(disk: Path, target: Path) -> None:
-    """An empty disk of the same name in the directory of another copy, over one more name of this one."""
+    """Create an empty disk of the same name for another copy, as a layer over a hard link to this one."""
     layer, half = target / f"{disk.stem}.{disk.parent.name}{LAYER}", target / HALF
     await FILES.run(link, disk, layer)
     await FILES.run(begin_file, half)

@@ -32,12 +32,12 @@ class Space(NamedTuple):
     """Bytes of the host's storage."""
 
     free: int
-    old: int  # what the old disks take now
-    held: Need  # of `free`, what other rebuilds have been promised
+    old: int  # the present size of the old disks
+    held: Need  # of `free`, the bytes reserved for other rebuilds
 
 
 def choose_room(need: Need, space: Space) -> str:
-    """BESIDE, INSTEAD, or "" where neither fits."""
+    """Return BESIDE, INSTEAD, or "" if neither fits."""
     free = space.free - space.held.most
     if need.most <= free:
         return BESIDE

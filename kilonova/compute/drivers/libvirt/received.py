@@ -1,5 +1,5 @@
-"""Checks of disks that another host has sent. That host is trusted with its own guests only: QEMU would open any file
-that a qcow2 names, so it may name none but those that came with it."""
+"""The check of disks that another host has sent. That host is trusted with its own guests only: QEMU would open any
+file that a qcow2 names, so a disk may name only files that were sent with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_received(path: Path, name: str) -> None:
 
 
 def _backing(head: bytes) -> tuple[str, str]:
-    """Name and format of the file that it is laid over; empty where there is none."""
+    """Return the name and format of the file's base; empty if there is none."""
     magic, version, offset, size, *_ = HEADER.unpack_from(head)
     if magic != MAGIC or version not in (2, 3):
         raise _bad("it is not a qcow2 of version 2 or 3")

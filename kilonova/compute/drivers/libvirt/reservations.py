@@ -1,8 +1,8 @@
-"""Bytes that rebuilds under way will still write, so that two of them are not promised the same ones.
+"""The bytes that rebuilds under way will still write, so that no two rebuilds count the same free bytes.
 
 A reservation is a file in the directory of the copy that a rebuild makes: an agent that starts again finds it, hosts
-that share the storage see each other's, and it is removed with the copy. What is left of it is measured at each look.
-It ends by itself once the new copy is whole and the old one is gone: from then on the server's claim covers its disks.
+that share the storage see each other's, and it is removed with the copy. Its remaining size is measured at each check.
+It ends when the new copy is whole and the old one removed: from then on the server's claim covers its disks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Need(NamedTuple):
     """Bytes that a rebuild writes."""
 
     least: int  # at once: the image, as far as it is not in the cache
-    most: int  # with all that the guest may write to its new disks
+    most: int  # with everything that the guest may write to its new disks
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,8 @@
-"""Volumes of a host with real guests: it asks the volume service for an address and gives QEMU a socket.
+"""The volumes of a host with real guests: the volume service gives it an address, and QEMU gets a socket.
 
 Between the two is a relay, one qemu-nbd process for each volume. It speaks TLS, with the connection's secret as
-pre-shared key, where the volume is on another machine: libvirt cannot give QEMU such a key. And it waits for a volume
-service that is restarted: libvirt before 9.5 cannot tell QEMU to. Relays outlive the agent, and are started again when
-they die.
+pre-shared key, if the volume is on another machine: libvirt cannot give QEMU such a key. And it waits while the volume
+service restarts: libvirt before 9.5 cannot make QEMU wait. Relays outlive the agent, and are restarted when they die.
 """
 
 from __future__ import annotations
@@ -64,21 +63,21 @@ class HostVolumes:
         await self._bus.serve(f"{GROWN}.{host}", grown)
 
     async def start(self) -> None:
-        """The relays of a former agent, or of before the machine was started again."""
+        """Watch the relays of a former agent, and restart those that ended with the machine."""
         for name in await FILES.run(self._nbd.names):
             relay = await FILES.run(self._read, name)
             if relay is None:
                 await self._nbd.end(name)
             else:
                 self._relays[name] = relay
-                self._nbd.keep(name, self._served(name, relay))  # its server may be away just now
+                self._nbd.keep(name, self._served(name, relay))  # its server may be down just now
 
     async def stop(self) -> None:
-        """Guests go on, and so do their relays."""
+        """Stop watching. Guests and relays go on."""
         await self._nbd.stop()
 
     async def open(self, server: str, copy: int, volume: GuestVolume) -> GuestVolume:
-        """The same volume with a connection that QEMU can open."""
+        """Return the volume with a connection that QEMU can open."""
         data = volume.connection.get("data", {})
         if volume.connection.get("driver_volume_type") != KILONOVA:
             return volume
@@ -96,20 +95,20 @@ class HostVolumes:
         return _with_socket(volume, str(self._nbd.directory(name) / SOCKET), relay.opened.export)
 
     async def renew(self, attachment: str) -> None:
-        """Open it again, so that its size is read again. What QEMU asks meanwhile fails."""
+        """Restart the relay, so that it reads the volume's size again. QEMU's requests fail meanwhile."""
         for name, relay in list(self._relays.items()):
             if relay.attachment == attachment:
                 await self._nbd.kill(name)
                 await self._nbd.ensure(name, self._served(name, relay))
 
     async def ready(self, server: str, copy: int) -> None:
-        """Every relay of the copy answers. Raises `Failed`."""
+        """Make sure that every relay of the copy answers. Raise `Failed`."""
         for name, relay in list(self._relays.items()):
             if (server, copy) in map(_user, relay.users):
                 await self._nbd.ensure(name, self._served(name, relay))
 
     async def release(self, server: str, copy: int, *, keep: Iterable[GuestVolume] = (), only: str = "") -> None:
-        """The copy needs no relays any more but those of the connections in `keep`. `only`: of this attachment."""
+        """End the relays of the copy except those of the connections in `keep`. `only`: of this attachment."""
         needed = {name_of(one.attachment, _secret_of(one)) for one in keep}
         async with self._lock:
             for name, relay in list(self._relays.items()):

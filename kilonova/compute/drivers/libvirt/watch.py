@@ -28,7 +28,8 @@ DEFINITION_EVENTS = (libvirt.VIR_DOMAIN_EVENT_DEFINED, libvirt.VIR_DOMAIN_EVENT_
 
 
 class DomainWatch:
-    """Belongs to one agent. `forget`: called with the name of a domain whose definition has changed, "" for all."""
+    """The watch of one agent over its domains. `forget` is called with the name of a changed domain, "" for all
+    domains."""
 
     def __init__(
         self, connection: Connection, forget: Callable[[str], None], each_round: Callable[[list[str]], Awaitable[None]]
@@ -43,7 +44,7 @@ class DomainWatch:
         connection.on_listening = connection.on_close = self._on_connection
 
     async def next_change(self) -> Copy:
-        """Watching begins with the first call, in the loop that runs then, and lasts until `stop`."""
+        """Return the next change. The first call starts the watch, in its event loop; it lasts until `stop`."""
         if self._task is None:
             self._loop, self._look, self._changes = asyncio.get_running_loop(), asyncio.Event(), asyncio.Queue()
             self._task = asyncio.create_task(self._live())

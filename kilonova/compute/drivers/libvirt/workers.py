@@ -28,7 +28,7 @@ class Task(Generic[T]):
         self.future: Future[T] = Future()
 
     def abandon(self) -> bool:
-        """Abandon the call; return whether it will never be run. False: it has begun."""
+        """Abandon the call. Return True if it will never run; False if it has begun."""
         return self._take("abandoned")
 
     def _take(self, state: str) -> bool:
@@ -48,7 +48,7 @@ class Task(Generic[T]):
 
 
 class Workers(Generic[C]):
-    """Up to `most` daemon threads, started when they are needed."""
+    """Daemon threads for calls: up to `most`, started on demand."""
 
     def __init__(
         self, name: str, most: int, connect: Callable[[], C], is_good: Callable[[C], bool], end: Callable[[C], None]

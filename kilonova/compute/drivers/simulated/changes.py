@@ -37,7 +37,7 @@ class Changes:
 
 
 def switch_guest(hardware: Hardware, host: str, server: str, on: bool) -> None:
-    """The newest copy of the server there ends by itself, or is started without the agent."""
+    """End the newest copy of the server there as if by itself, or start it without the agent."""
     at = hardware.host(host)
     guest = max((one for one in at.guests.values() if one.server == server), key=lambda one: one.copy, default=None)
     disk = None if guest is None else hardware.disk(at, server, guest.copy)

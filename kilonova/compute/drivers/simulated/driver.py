@@ -1,6 +1,7 @@
-"""The simulated driver: what an agent does to its simulated host, taking time and failing halfway as a real one does.
+"""The simulated driver: it changes a simulated host, taking time and failing halfway as a real driver does.
 
-Every verb has a middle, where half its effect is visible: others run there, the agent may crash, the power may go.
+Every verb has a middle, where half its effect is visible: there other tasks run, the agent may crash, the power may
+fail.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ HYPERTHREADING = "HW_CPU_HYPERTHREADING"
 SAME_HOST = "COMPUTE_SAME_HOST_COLD_MIGRATE"  # only where [simulated] says so: few real drivers can do that
 KIND, VERSION, ARCHITECTURE = "simulated", 1, "x86_64"
 SUPPORTED = [(ARCHITECTURE, "simulated", "hvm"), (ARCHITECTURE, "qemu", "hvm"), (ARCHITECTURE, "kvm", "hvm")]
-TRAITS = (  # what it does, and what it pretends to do for the sake of images that ask for it
+TRAITS = (  # its abilities, and those that it pretends to have for images that need them
     *("COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_TRUSTED_CERTS"),
     *("COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG", "COMPUTE_VOLUME_ATTACH"),
     *("COMPUTE_VOLUME_ATTACH_WITH_TAG", "COMPUTE_VOLUME_EXTEND", "COMPUTE_VOLUME_MULTI_ATTACH", "COMPUTE_RESCUE_BFV"),
@@ -47,7 +48,7 @@ HANGING_SECONDS = 1e6  # of a fence that does not end
 
 
 class DriverCall:
-    """One verb under way on a host."""
+    """A call of a verb on a host."""
 
     def __init__(self, hardware: Hardware, host: Host, crashes: bool) -> None:
         self._hardware = hardware
@@ -104,7 +105,7 @@ class SimulatedDriver(SimulatedSnapshots):
         )
 
     def _hypervisor(self) -> Hypervisor:
-        """Its one measurement: how many of its processors belong to guests that run."""
+        """Return the hypervisor with its one measurement: the share of its processors that running guests use."""
         busy = sum(guest.spec.vcpus for guest in self._host.guests.values() if guest.power == "on" and guest.spec)
         percent = round(100.0 * busy / self._host.vcpus, 1) if self._host.vcpus else 0.0
         return Hypervisor(KIND, VERSION, SUPPORTED, {"arch": ARCHITECTURE}, {"cpu.percent": percent})
@@ -125,7 +126,7 @@ class SimulatedDriver(SimulatedSnapshots):
         at_hand = disk.whole or guest.image in self._host.images
         await call.half_done(0.0 if at_hand else self._host.copy_seconds)
         self._check_still_there(self._host, disk, guest.copy)
-        if disk.whole:  # it was, or who else holds it on shared storage was faster
+        if disk.whole:  # it was, or another holder on shared storage was faster
             return "kept"
         content = guest.image_marker.split(BETWEEN) if guest.image_marker else [f"image:{guest.image}"]
         storage.complete(disk, content, root_gb(guest), blank_disks(guest) | ephemerals(disk))
@@ -348,7 +349,7 @@ class SimulatedDriver(SimulatedSnapshots):
             raise Failed("unreachable", error.message, final=True) from error
 
     def _reach(self, target: Host) -> int:
-        """The target's session, if a disk can be sent there now."""
+        """Return the target's session. Raise `Failed` if a disk cannot be sent there now."""
         if target is self._host:
             return target.session
         for host in (self._host, target):

@@ -1,4 +1,4 @@
-"""Failures ordered from outside: which verb of which host goes wrong next, and how."""
+"""The failures ordered from outside: which verb of which host fails next, and how."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERBS = (
     "open_console",
     "cache_images",
 )
-WAYS = ("error", "refuse", "crash")  # an error another host may not have; one that no host would do without
+WAYS = ("error", "refuse", "crash")  # an error that another host may not have; a refusal by every host
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""The world of simulated machines: hosts with power, link, guests and storage.
+"""The simulated machines: hosts with power, link, guests and storage.
 
-It lies outside of every process: agents crash and come back, machines and what is on their disks stay as they are. The
-driver (simulated.py) is how an agent touches its host; power, link and failures are switched from outside, here.
+They exist outside of every process: agents crash and come back, machines and their disks stay as they are. An agent
+reaches its host through the driver (driver.py); power, link and failures are switched from outside, here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GuestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guest(msgspec.Struct, kw_only=True):
-    """One copy on one host: its definition, its power, its console."""
+    """A copy on a host: its definition, its power, its console."""
 
     server: str
     copy: int
@@ -70,13 +70,13 @@ class Host:
     topology: SimulatedTopology
     traits: tuple[str, ...] = ()  # that its driver announces besides its own
     has_room: bool = True  # for the new disks of a rebuild beside the old ones
-    session: int = 0  # one more at each power cut: what began before it can never end
+    session: int = 0  # raised at each power cut: calls from before it can never end
     guests: dict[tuple[str, int], Guest] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)  # cached, so that a disk is created without fetching
 
 
 class GuestCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """One copy as someone walking through the machine room would note it."""
+    """A copy as an inspection of the machines finds it."""
 
     host: str
     server: str
@@ -110,7 +110,7 @@ class Hardware:
         self._hosts: dict[str, Host] = {}
         self._power_hooks: dict[str, list[PowerHook]] = {}
         self._crash_hooks: dict[str, list[CrashHook]] = {}
-        self._memories: dict[str, dict[str, bytes]] = {}  # by host and name: what is read back is never shared
+        self._memories: dict[str, dict[str, bytes]] = {}  # by host and name: values read back are never shared
         self._lost: set[asyncio.Future[None]] = set()
         self.storage = Storage(self._state)
         self.faults = Faults()
@@ -160,7 +160,7 @@ class Hardware:
         return self.host(name).switches.power
 
     def is_linked(self, name: str) -> bool:
-        """Can messages reach it? A machine without power has no link either."""
+        """Return True if messages can reach the machine. Without power it has no link either."""
         switches = self.host(name).switches
         return switches.power and switches.link
 
@@ -279,10 +279,10 @@ class Hardware:
             volumes=() if guest.spec is None else tuple(one.attachment for one in guest.spec.volumes),
         )
 
-    # --- what a host remembers by itself ----------------------------------------------------------------------------
+    # --- the memory of a host ----------------------------------------------------------------------------------------
 
     def note(self, host: str, name: str, value: Any) -> None:
-        """None: nothing any more."""
+        """Remember a value; None forgets it."""
         if value is None:
             self._memory(host).pop(name, None)
             self._state.drop("memory", host, name)
@@ -291,7 +291,7 @@ class Hardware:
             self._state.put("memory", host, name, value)
 
     def remember(self, host: str, memory: JsonObject) -> None:
-        """This and nothing else."""
+        """Replace the host's memory."""
         for name in [*self._memory(host)]:
             self.note(host, name, None)
         for name, value in memory.items():
@@ -309,7 +309,7 @@ class Hardware:
     # --- seeing and touching from outside ---------------------------------------------------------------------------
 
     def survey(self, server: str | None = None) -> list[GuestCopy]:
-        """Every copy on every host, powered or not, in the order the hosts were added."""
+        """Return every copy on every host, powered or not, in the order in which the hosts were added."""
         return [
             GuestCopy(host=host.name, **msgspec.structs.asdict(self.report(host, guest)))
             for host, guest in self._guests()
@@ -338,7 +338,7 @@ class Hardware:
         return any(one.is_root for spec in specs for one in spec.volumes)
 
     def volume_of(self, server: str, host: str, volume: str, text: str) -> GuestVolume:
-        """The volume that the running guest is about to write this to."""
+        """Return the volume to which the running guest is about to write this text."""
         _check_marker(text)
         at = self.host(host)
         running = [guest for guest in at.guests.values() if guest.server == server and guest.power == "on"]
@@ -361,7 +361,7 @@ class Hardware:
             self.start(at, guest, guest.spec, disk)
 
     def lose(self, host: str, server: str) -> None:
-        """Every copy of the server here is gone, as when a disk breaks."""
+        """Lose every copy of the server on this host, as when a disk breaks."""
         at = self.host(host)
         for guest in [guest for guest in at.guests.values() if guest.server == server]:
             self.stop(at, guest)

@@ -43,7 +43,7 @@ class SimulatedLink:
         await self._bus.stop_serving()
 
     async def call(self, subject: str, body: bytes, *, timeout: float = 10.0) -> bytes:
-        """A request or a response that meets a cut link is lost; the caller's timeout notices."""
+        """Call over the bus. A request or response that meets a cut link is lost; the caller's timeout notices."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout
         if self.is_open:

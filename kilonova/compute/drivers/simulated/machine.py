@@ -1,4 +1,4 @@
-"""Reaching simulated machines over the bus: the switches of this process's machines, and the disk port of others.
+"""The connection to simulated machines over the bus: the switches of this process's machines, the disk port of others.
 
 A machine is independent of its agent: the agent may be dead or cut off, the power controller still answers.
 """
@@ -19,7 +19,7 @@ from kilonova.domain.machine import MachineAnswer, MachineOrder, PlantOrder, Sen
 from kilonova.world import Bus
 
 ANSWER_SECONDS = 5.0
-PATIENCE_SECONDS = 30.0  # a destination whose process is restarted is back within that
+PATIENCE_SECONDS = 30.0  # a destination whose process restarts is back within that
 
 
 class Machine:
@@ -106,7 +106,7 @@ class Peers:
         self._bus = bus
 
     async def send(self, to_host: str, disk: SentDisk) -> None:
-        """Returns when the disk is whole there; sending it again changes nothing."""
+        """Return when the disk is whole there; sending it again changes nothing."""
         answer = await self._ask(to_host, msgspec.json.encode(MachineOrder(receive=disk)))
         if answer.refused:
             raise Failed(answer.code, answer.refused)

@@ -1,8 +1,7 @@
 """Simulated disks: their pools, contents, holders and users.
 
-A pool is the local storage of one host, or storage that several hosts see. A disk in it goes by (server, copy), as a
-file does by its path; taking over the disk of another copy gives the same disk one more name. It is removed when no
-copy holds it any more.
+A pool is the local storage of one host, or storage that several hosts share. A disk's key is (server, copy), like a
+file's path; taking over the disk of another copy adds a key to the same disk. It is removed when no copy holds it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from kilonova.domain.machine import LocalDisk
 
 Holder = tuple[str, int]  # host, copy
 ROOT, SWAP, EPHEMERAL = "root", "swap", "ephemeral"  # local disks are swap, ephemeral0, ephemeral1, …
-BETWEEN = "+"  # of what a disk holds, in its marker
+BETWEEN = "+"  # between the contents of a disk, in its marker
 
 
 class Disk(msgspec.Struct, kw_only=True):
@@ -28,7 +27,7 @@ class Disk(msgspec.Struct, kw_only=True):
     server: str
     names: list[int]  # copies it was created for or taken over by, oldest first
     holders: list[Holder] = []
-    content: list[str] = []  # where it came from, then what the guest wrote
+    content: list[str] = []  # its origin, then the guest's writes
     whole: bool = False
     size_gb: int = 0  # 0: as large as its image
     others: dict[str, LocalDisk] = {}
@@ -39,7 +38,7 @@ class Disk(msgspec.Struct, kw_only=True):
         return BETWEEN.join(self.content)
 
     def described(self) -> list[str]:
-        """Sizes of all disks, with what the local ones hold: `root=20G`, `ephemeral0=10G:blank+note`."""
+        """Return the size of each disk, with the content of local disks: `root=20G`, `ephemeral0=10G:blank+note`."""
         root = [f"{ROOT}={self.size_gb}G"] if self.size_gb else []
         sizes = {name: f"{one.size}{'M' if name == SWAP else 'G'}" for name, one in self.others.items()}
         return root + [f"{name}={sizes[name]}:{one.marker}" for name, one in self.others.items()]
@@ -54,7 +53,7 @@ NONE: Others = {}
 
 
 class Storage:
-    """All disks of all hosts."""
+    """The disks of all simulated hosts."""
 
     def __init__(self, state: StateFile) -> None:
         self._state = state
@@ -72,7 +71,7 @@ class Storage:
         return disk if disk is not None and holder in disk.holders else None
 
     def begin(self, pool: str, server: str, holder: Holder) -> Disk:
-        """An unfinished disk for this copy, or the one that lies there already, whole or not."""
+        """Return an unfinished disk for this copy, or the existing one, whole or not."""
         disk = self.find(pool, server, holder[1])
         if disk is None:
             disk = Disk(pool=pool, server=server, names=[holder[1]])
@@ -117,14 +116,14 @@ class Storage:
         self._save(disk)
 
     def keep_ephemerals(self, disk: Disk, before: Disk, sizes: Mapping[str, int]) -> None:
-        """The ephemeral disks hold what those of another copy hold."""
+        """Copy the content of another copy's ephemeral disks."""
         for name, one in ephemerals(before).items():
             if name in sizes:
                 disk.others[name] = LocalDisk(sizes[name], list(one.content))
         self._save(disk)
 
     def adopt(self, disk: Disk, holder: Holder) -> None:
-        """The disk answers to one more name and stays when those who had it before let go."""
+        """Add a name to the disk. It stays when its former holders release it."""
         half = self.find(disk.pool, disk.server, holder[1])
         if half is not None and half is not disk:
             self._remove(half)  # an unfinished try under the same number
@@ -181,7 +180,7 @@ def ephemerals(disk: Disk) -> dict[str, LocalDisk]:
 
 
 def root_gb(guest: GuestSpec) -> int:
-    """0 where the root disk is a volume, or as large as its image."""
+    """Return the size of the root disk; 0 if it is a volume, or as large as its image."""
     return 0 if any(one.is_root for one in guest.volumes) else guest.disk_gb
 
 

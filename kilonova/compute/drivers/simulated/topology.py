@@ -27,7 +27,7 @@ class SimulatedTopology:
 
 
 def hardware_of(topology: SimulatedTopology, vcpus: int, memory_mb: int, offer: Offer) -> HostHardware:
-    """CPUs are numbered core by core, cell by cell; the last cells of an uneven machine are smaller."""
+    """Return the hardware of a host. CPUs are numbered core by core, cell by cell; the last cells may be smaller."""
     cores = [tuple(range(at, min(at + topology.threads, vcpus))) for at in range(0, vcpus, topology.threads)]
     nodes = min(topology.nodes, len(cores))
     cells = []
