@@ -119,8 +119,8 @@ def journals() -> dict[str, list[Journal]]:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_journal_of_a_run_is_what_the_page_shows(journals: dict[str, list[Journal]], name: str) -> None:
-    page = {code(row["step"]): row["where"] for row in table(SHOWN[name], *COLUMNS)}
-    order, hosts = list(page), {step for step, where in page.items() if where != "control"}
+    page = {code(row["step"]): row["done by"] for row in table(SHOWN[name], *COLUMNS)}
+    order, hosts = list(page), {step for step, by in page.items() if by != "conductor"}
     assert journals[name], f"no run has {name}"
     for journal in journals[name]:
         steps = [step for step, _ in journal]

@@ -17,7 +17,7 @@ from kilonova.operations import REGISTRY
 from tests.docs.markdown import ARROW, OPERATIONS, arrows, code, sections, table
 
 PAGES = sorted(path for path in OPERATIONS.glob("*.md") if path.stem != "README")
-COLUMNS = ("step", "where", "undo", "host silent", "declared down", "task_state", "event")
+COLUMNS = ("step", "done by", "undo", "host silent", "declared down", "task_state", "event")
 WORDS = {WAIT: "waits", FAIL: "fails", DEBT: "debt"}
 ON_HOSTS = {"source": "source", "destination": "destination", "its host": "host", "each copy": "hosts"}  # who is drawn
 NOTHING = "-"
@@ -108,7 +108,7 @@ def expected(step: Step) -> dict[str, str]:
     name = f"`{step.name}`"
     return {
         "step": f"**{name}** (no return)" if step.no_return else name,
-        "where": step.on.name,
+        "done by": "conductor" if step.on.name == "control" else step.on.name,
         "undo": f"`{step.undo.__name__}`" if step.undo is not None else NOTHING,
         "host silent": WORDS[step.when_silent] if on_host else NOTHING,
         "declared down": WORDS[step.when_declared] if on_host else NOTHING,

@@ -3,9 +3,10 @@ opened.
 
 The records decide. A host shows the secret of its connection and gets an address. An export is ended if its attachment
 was removed, or connected again with another secret: immediately if the writer of the record asks for it (`close`),
-otherwise at the next periodic check, and always before another host opens the volume or its file is touched. All
-exports of a volume are processes of the one worker of its file, so no other process serves it meanwhile, and a worker
-that dies between a record and its process finds both when it starts again.
+otherwise at the next periodic check, and always before another host opens the volume or its file is touched. While the
+disk has only its reserve left, guests wait for their writes (`mind`). All exports of a volume are processes of the one
+worker of its file, so no other process serves it meanwhile, and a worker that dies between a record and its process
+finds both when it starts again.
 """
 
 from __future__ import annotations
