@@ -151,6 +151,12 @@ class Embedded:
             time.sleep(0.01)
         return found
 
+    def settle(self, look: Callable[[], Any], seconds: float) -> None:
+        """Wait until it is so, or for so long: something may never be."""
+        ends = time.monotonic() + seconds
+        while not look() and time.monotonic() < ends:
+            time.sleep(0.01)
+
     def ask(self, asked: Asked) -> Answered:
         before = len(self._errors.told)
         answered: Answered = self.wait(self._ask(asked))
@@ -167,6 +173,11 @@ class Embedded:
             content = self.wait(store.read(_all_of(kept)))
             found |= {f"{store.name}.{name}": records for name, records in content.items()}
         return found
+
+    @staticmethod
+    def keys_of(name: str) -> list[str]:
+        """The columns of the primary key of a table of `records`."""
+        return [column.name for column in _table_of(name).primary_key]
 
     async def _ask(self, asked: Asked) -> Answered:
         scope = _scope(asked)
@@ -230,6 +241,13 @@ def _all_of(tables: list[Table]) -> Callable[[Tx], Awaitable[dict[str, list[dict
         return found
 
     return body
+
+
+@cache
+def _table_of(name: str) -> Table:
+    database, _, table = name.rpartition(".")
+    tables = {"control": control, "placement": placement}.get(database, cell)
+    return tables.metadata.tables[table]
 
 
 @cache
