@@ -58,10 +58,15 @@ def power_after(cloud: SmallCloud, record: dict[str, Any], on: bool) -> tuple[Fo
 
     async def story() -> tuple[Followed, int]:
         engine = cloud.engine()
-        await put(engine, "cell1", servers, **server(**{**HERE, **record}))
+        this = server(**{**HERE, **record})
+        another = {**this, "id": "0", "vm_state": ERROR, "runner_host": "host3"}
+        for row in (another, this):
+            await put(engine, "cell1", servers, **row)
         answer = await follow(cloud, ("s", 1, on))
-        (row,) = await engine.world.db.cell("cell1").read(lambda tx: rows.fetch_all(tx, servers))
-        return answer, row["power_state"]
+        found = await engine.world.db.cell("cell1").read(lambda tx: rows.fetch_all(tx, servers))
+        shown = {row["id"]: row["power_state"] for row in found}
+        assert shown["0"] == this["power_state"]
+        return answer, shown["s"]
 
     return cloud.run(story)
 
