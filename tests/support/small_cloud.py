@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from sqlalchemy import Table
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.engine.core import Engine
+from kilonova.engine.model import Registry
 from kilonova.engine.secrets import Seal
 from kilonova.operations import REGISTRY
 from kilonova.settings import Settings
@@ -41,7 +43,7 @@ class SmallCloud:
         lay_databases(directory, DATABASES)
         self._opened: list[OpenStores] = []
 
-    def engine(self, worker: str = "me") -> Engine:
+    def engine(self, worker: str = "me", registry: Registry = REGISTRY) -> Engine:
         """An engine of a process of its own; an API's has no worker."""
         opened = {name: self._open(name) for name in DATABASES}
         stores = OpenStores(opened.pop("control"), opened.pop("placement"), roll=Roll(CLOUD_ID))
@@ -51,7 +53,7 @@ class SmallCloud:
         source = random.Random(worker)
         bus = MemoryBus(self.hub, worker or "api")
         world = World(self.clock, SeededIds(source), source, bus, stores=stores, settings=self.settings)
-        return Engine(world, REGISTRY, worker, Seal(SEAL_KEY))
+        return Engine(world, registry, worker, Seal(SEAL_KEY))
 
     def _open(self, name: str) -> SqliteStore:
         path = self.directory / f"{name}.db"
@@ -77,6 +79,13 @@ class SmallCloud:
         self.loop.close()
 
 
+@pytest.fixture
+def small_cloud(tmp_path: Path) -> Iterator[SmallCloud]:
+    cloud = SmallCloud(tmp_path)
+    yield cloud
+    cloud.close()
+
+
 async def put(engine: Engine, database: str, table: Table, **values: Any) -> None:
     """Put a row: 0 in each column that needs a value and has none."""
     db = engine.world.db
@@ -86,3 +95,11 @@ async def put(engine: Engine, database: str, table: Table, **values: Any) -> Non
         await rows.put(tx, table, **zeros(table, **values))
 
     await store.write(body)
+
+
+async def read(engine: Engine, database: str, table: Table, **keys: Any) -> list[dict[str, Any]]:
+    """All rows of the table with these values."""
+    db = engine.world.db
+    store = {"control": db.control, "placement": db.placement}.get(database) or db.cell(database)
+    found = await store.read(lambda tx: rows.fetch_all(tx, table, **keys))
+    return [{name: row[name] for name in row.keys()} for row in found]  # noqa: SIM118  a row is no mapping

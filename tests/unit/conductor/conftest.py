@@ -1,13 +1,1 @@
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from tests.support.small_cloud import SmallCloud
-
-
-@pytest.fixture
-def small_cloud(tmp_path: Path) -> Iterator[SmallCloud]:
-    cloud = SmallCloud(tmp_path)
-    yield cloud
-    cloud.close()
+from tests.support.small_cloud import small_cloud as small_cloud

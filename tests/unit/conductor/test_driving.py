@@ -300,12 +300,13 @@ def test_a_host_that_is_heard_again_wakes_what_waits_for_it_in_all_conductors(
         one.handlers.observers["cell1"] = SimpleNamespace(flush=flush)
         await engine.world.bus.serve(service.HOSTS_ANSWER, answer)
         engine.waiting.add(journal, "o", 7)
-        one._echo_works = True
-        await one._flush_heard(journal)
+        if has_news:
+            one._echo_works = True
+        await one._flush_heard(journal)  # perhaps before its own echo was tried
         await asyncio.sleep(0.1)
 
     play(small_cloud, story)
-    assert echoes == [True]
+    assert echoes == [has_news]
     assert answers == [b""] * has_news and drives == [("cell1", "o", 7)] * has_news
 
 

@@ -221,6 +221,7 @@ def test_one_conductor_is_woken_by_work_and_all_by_cells_and_hosts(small_cloud: 
         async with running(small_cloud.engine("one")), running(small_cloud.engine("other")):
             numbers = {s: len(small_cloud.hub.receivers(s)) for s in ("conductor.wake", CELLS_CHANGED, HOSTS_ANSWER)}
             assert numbers == {"conductor.wake": 1, CELLS_CHANGED: 2, HOSTS_ANSWER: 2}
+            assert [len(small_cloud.hub.receivers(f"conductor.echo.{name}")) for name in ("one", "other")] == [1, 1]
         assert not small_cloud.hub.receivers("conductor.wake") and not small_cloud.hub.receivers("conductor.beat")
 
     small_cloud.run(story)
@@ -260,6 +261,27 @@ def test_and_at_the_next_poll_if_the_message_was_lost(small_cloud: SmallCloud) -
             assert small_cloud.hub.receivers("east.conductor.beat")
 
     small_cloud.run(story)
+
+
+def test_a_conductor_hears_itself_and_is_told_when_a_cell_is_back(
+    small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_up = list[str]()
+
+    async def story() -> None:
+        engine = small_cloud.engine()
+        async with running(engine) as conductor:
+
+            async def take_up(journal: Any) -> None:
+                taken_up.append(journal.name)
+
+            monkeypatch.setattr(conductor, "_take_up", take_up)
+            assert await conductor._hears_itself()
+            engine.world.db._returned("cell1")  # type: ignore[attr-defined]
+            await asyncio.sleep(0.1)
+
+    small_cloud.run(story)
+    assert taken_up == ["cell1"]
 
 
 async def state_of(engine: Engine, operation: str) -> tuple[str, str | None]:
