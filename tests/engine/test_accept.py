@@ -8,43 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilonova.bus import host_subject
-from kilonova.domain.cause import Cause
 from kilonova.domain.errors import Conflict, Refused, Superseded
-from kilonova.domain.messages import Wake
 from kilonova.domain.params import Params
-from kilonova.domain.server import ACTIVE, ERROR, STOPPED
+from kilonova.domain.server import ERROR, STOPPED
 from kilonova.engine import accept as accepting
-from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, Overtaken, accept, params_of
-from kilonova.engine.core import Engine
+from kilonova.engine.accept import Accepted, Ask, IdempotencyKey, Overtaken, params_of
 from kilonova.engine.course import INHERIT, Begun, Course
 from kilonova.engine.facts import OperationFacts
 from kilonova.engine.journal import op_from
-from kilonova.engine.model import CONTROL, Operation, Step, StepTargets, Target
+from kilonova.engine.model import CONTROL, Step, StepTargets
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import idempotency_keys, operations, secrets, steps
 from kilonova.store import rows
-from tests.engine.test_restored import server as server_row
+from tests.engine.desk import CAUSE, ON_HOST, Desk, Simple, work
 from tests.support.neighbours import zeros
-from tests.support.small_cloud import SmallCloud, put, read
+from tests.support.small_cloud import SmallCloud, put
 
-CAUSE = Cause(user_id="u", project_id="p", through="api", request_id="req-1")
-ON_HOST = StepTargets("host", lambda facts: [Target("host1", 3)])
 NOWHERE = StepTargets("nowhere", lambda facts: [])
-SERVER = server_row(turn=5, turn_floor=None, unsettled=0, operation_id=None, task_state=None, vm_state=ACTIVE)
-
-
-async def work(ctx: Any) -> None: ...
-
-
-class Simple(Operation[Any, Any]):
-    facts_type = OperationFacts
-    params_type = Params
-    name = "simple"
-    action = "simply"
-    task_state = "working"
-    from_states = frozenset({ACTIVE})
-    steps = (Step("plan", work, on=CONTROL, undo=work, event="compute_plan"),)
 
 
 class OnHost(Simple):
@@ -96,46 +76,11 @@ KNOWN = {kind.name: kind() for kind in KINDS}
 Story = Callable[["Desk"], Awaitable[None]]
 
 
-class Desk:
-    """Accepts requests about a server in cell1, and remembers who was woken."""
-
-    def __init__(self, cloud: SmallCloud) -> None:
-        self.cloud, self.woken = cloud, list[tuple[str, str]]()
-        self.engine: Engine = cloud.engine(registry=KNOWN)  # type: ignore[arg-type]
-        self.journal = self.engine.world.db.cell("cell1")
-
-    async def listen(self) -> None:
-        for subject in ("conductor.wake", host_subject("host1")):
-
-            async def hear(body: bytes, subject: str = subject) -> bytes:
-                self.woken.append((subject, msgspec.json.decode(body, type=Wake).operation))
-                return b""
-
-            await self.engine.world.bus.serve(subject, hear)
-
-    async def ask(self, kind: str, **given: Any) -> Accepted:
-        return await accept(self.engine, self.journal, Ask(**{"kind": kind, "server_id": "s", "cause": CAUSE, **given}))
-
-    async def operation(self, name: str) -> dict[str, Any]:
-        return (await read(self.engine, "cell1", operations, id=name))[0]
-
-    async def server(self) -> dict[str, Any]:
-        return (await read(self.engine, "cell1", cell.servers, id="s"))[0]
-
-    async def change(self, table: Any, changes: dict[str, Any], **keys: Any) -> None:
-        await self.journal.write(lambda tx: rows.change(tx, table, changes, **keys))
-
-    async def all(self, table: Any, **keys: Any) -> list[dict[str, Any]]:
-        return await read(self.engine, "cell1", table, **keys)
-
-
 @pytest.fixture
 def play(small_cloud: SmallCloud) -> Callable[[Story], None]:
     def plays(story: Story) -> None:
         async def whole() -> None:
-            desk = Desk(small_cloud)
-            await desk.listen()
-            await put(desk.engine, "cell1", cell.servers, **SERVER)
+            desk = await Desk.made(small_cloud, KNOWN)
             await story(desk)
 
         small_cloud.run(whole)

@@ -27,6 +27,7 @@ from kilonova.store import rows
 from tests.engine.rows_of_one import STEP
 from tests.support.small_cloud import SmallCloud, put
 
+MOST = 1000  # times that anything is done in a test
 Done = dict[str, list[float]]
 TAKEN = {**STEP, "state": "taken", "worker": "me"}
 
@@ -40,6 +41,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> Done:
         async def work(*args: Any) -> Any:
             key = name if by_journal is None else f"{name} {args[by_journal].name}"
             times[key].append(round(asyncio.get_running_loop().time(), 3))
+            assert len(times[key]) < MOST, f"{key} is done without a pause"
             return answer
 
         monkeypatch.setattr(service, name, work)
@@ -377,6 +379,45 @@ def test_a_step_under_way_has_a_moment_to_end(
     small_cloud.run(story)
 
 
+def test_closed_hosts_are_looked_at_now_and_then(small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = list[float]()
+    monkeypatch.setattr(service, "seconds_between_looks", lambda engine: 70.0)
+
+    async def story() -> None:
+        conductor: Any = Conductor(small_cloud.engine())
+
+        async def look() -> None:
+            looks.append(asyncio.get_running_loop().time())
+            assert len(looks) < MOST
+
+        monkeypatch.setattr(conductor, "_reopen", look)
+        await conductor.start()
+        await asyncio.sleep(150.0)
+        await conductor.stop()
+
+    small_cloud.run(story)
+    assert looks == [70.0, 140.0]
+
+
+def test_what_a_loop_has_to_close_is_closed_when_the_conductor_has_stopped(small_cloud: SmallCloud) -> None:
+    closed = list[bool]()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(5.0)
+            closed.append(True)
+
+    async def story() -> None:
+        async with running(small_cloud.engine()) as conductor:
+            conductor._loops.append(asyncio.create_task(conductor._every(60.0, work)))
+            await asyncio.sleep(1.0)
+        assert closed
+
+    small_cloud.run(story)
+
+
 def test_nothing_is_done_after_the_end(small_cloud: SmallCloud, done: Done) -> None:
     async def story() -> None:
         async with running(small_cloud.engine()):
@@ -424,6 +465,8 @@ def test_a_periodic_work_goes_on_whatever_it_ends_with(
 
     async def work() -> None:
         times.append(asyncio.get_running_loop().time())
+        if len(times) > MOST:
+            raise asyncio.CancelledError
         raise error
 
     async def story() -> None:
