@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilonova.domain.errors import Conflict, Refused, Superseded
+from kilonova.domain.errors import CommitUnknown, Conflict, Refused, Superseded
 from kilonova.domain.params import Params
 from kilonova.domain.server import ERROR, STOPPED
 from kilonova.engine import accept as accepting
@@ -20,7 +20,7 @@ from kilonova.engine.model import CONTROL, Step, StepTargets
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import idempotency_keys, operations, secrets, steps
 from kilonova.store import rows
-from tests.engine.desk import CAUSE, ON_HOST, Desk, Simple, work
+from tests.engine.desk import CAUSE, ON_HOST, SERVER, Desk, Simple, work
 from tests.support.neighbours import zeros
 from tests.support.small_cloud import SmallCloud, put
 
@@ -44,6 +44,15 @@ class Clearing(Heir):
     name, inherits = "clearing", False
 
 
+class Noting(Simple):
+    """It writes a row of its own with its acceptance."""
+
+    name = "noting"
+
+    async def accepted(self, tx: Any, op: Any, facts: Any, subject: Any, now: float) -> None:
+        await rows.change(tx, cell.servers, {"name": f"noted by {op.id}"}, id=op.server_id)
+
+
 class Joining(Heir):
     name = "joining"
 
@@ -59,6 +68,7 @@ class Final(Simple):
         Step("begin", work, on=CONTROL, undo=work),
         Step("give", work, on=CONTROL, no_return=True),
         Step("undoable", work, on=CONTROL, no_return=True, undo=work),
+        Step("end", work, on=CONTROL),
     )
 
 
@@ -71,7 +81,7 @@ class Delete(Heir):
     name = "delete"
 
 
-KINDS = (Simple, OnHost, Quiet, Heir, Clearing, Joining, Final, Endless, Delete)
+KINDS = (Simple, Noting, OnHost, Quiet, Heir, Clearing, Joining, Final, Endless, Delete)
 KNOWN = {kind.name: kind() for kind in KINDS}
 Story = Callable[["Desk"], Awaitable[None]]
 
@@ -110,6 +120,47 @@ def test_an_accepted_operation_has_the_server_and_its_first_step_is_ready(play: 
         assert events == ({"compute_stop": "host1", "compute_other": "host1"} if host else {"compute_plan": None})
         await desk.cloud.clock.sleep(0.1)
         assert desk.woken == [("host.host1" if host else "conductor.wake", name)]
+
+    play(story)
+
+
+def test_an_operation_writes_its_own_rows_with_its_acceptance(play: Any) -> None:
+    async def story(desk: Desk) -> None:
+        accepted = await desk.ask("noting")
+        assert (await desk.server())["name"] == f"noted by {accepted.operation_id}"
+
+    play(story)
+
+
+def test_a_host_is_woken_too_when_the_commit_was_unknown(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law 12: it is found again, without its first step."""
+
+    async def story(desk: Desk) -> None:
+        write, failures = desk.journal.write, iter([True])
+
+        async def unknown(body: Any) -> Any:
+            result = await write(body)
+            if next(failures, False):
+                raise CommitUnknown("the line went dead")
+            return result
+
+        monkeypatch.setattr(desk.journal, "write", unknown)
+        accepted = await desk.ask("on_host")
+        await desk.cloud.clock.sleep(0.1)
+        assert not accepted.joined and desk.woken == [("host.host1", accepted.operation_id)]
+        assert len(await desk.all(operations)) == 1
+
+    play(story)
+
+
+def test_a_key_is_taken_before_anything_else_is_looked_at(play: Any) -> None:
+    """A second request with it waits then, until the first one is accepted."""
+
+    async def story(desk: Desk) -> None:
+        ask = Ask(kind="simple", server_id="s", cause=CAUSE, key=IdempotencyKey("k", "route", "hash"))
+        assert await desk.journal.write(lambda tx: accepting.claim_key(tx, ask, 1.0)) is None
+        (row,) = await desk.all(idempotency_keys)
+        assert (row["key"], row["operation_id"], row["user_id"], row["project_id"]) == ("k", "", "u", "p")
 
     play(story)
 
@@ -164,6 +215,19 @@ def test_which_servers_are_refused(play: Any, server: dict[str, Any], kind: str,
     play(story)
 
 
+def test_what_a_restored_server_may_not_do_is_refused(play: Any) -> None:
+    """Law 15: a copy from before may be newer."""
+
+    async def story(desk: Desk) -> None:
+        await desk.change(cell.servers, {"turn_floor": 5}, id="s")
+        await put(desk.engine, "cell1", cell.quarantine, server_id="s", host="host2", copy=4, reason="", power="off")
+        with pytest.raises(Refused) as refused:
+            await desk.ask("simple")
+        assert refused.value.code == "quarantined"
+
+    play(story)
+
+
 def test_a_server_that_is_not_there(play: Any) -> None:
     async def story(desk: Desk) -> None:
         with pytest.raises(Refused, match="Instance t could not be found"):
@@ -204,10 +268,14 @@ def test_a_request_that_joins_gets_the_live_operation_and_wakes_nobody(play: Any
         key = IdempotencyKey("k", "route", "hash")
         await desk.cloud.clock.sleep(0.1)
         desk.woken.clear()
+        await put(desk.engine, "cell1", cell.servers, **{**SERVER, "id": "t"})
+        assert not (await desk.ask("joining", server_id="t")).joined, "there was none"
+        await desk.cloud.clock.sleep(0.1)
+        desk.woken.clear()
         for _ in range(2):
             assert await desk.ask("joining", key=key) == Accepted(first, joined=True)
         await desk.cloud.clock.sleep(0.1)
-        assert len(await desk.all(operations)) == 1 and not desk.woken
+        assert len(await desk.all(operations, server_id="s")) == 1 and not desk.woken
         (kept,) = await desk.all(idempotency_keys)
         assert kept["operation_id"] == first, "the next answer is the same, also when that has ended"
 
@@ -233,6 +301,8 @@ def test_an_heir_undoes_what_was_begun_and_a_delete_works_from_records(play: Any
         ]
         (action,) = await desk.all(cell.actions, operation_id=first)
         assert action["message"] == "Error"
+        shown = await desk.all(cell.action_events, operation_id=heir["id"])
+        assert len(shown) == (not inherits), "what is undone is shown as no event"
 
     play(story)
 
@@ -245,6 +315,7 @@ def test_an_heir_undoes_what_was_begun_and_a_delete_works_from_records(play: Any
         ("give", "back", 1, True),
         ("begin", "forward", 1, True),
         ("undoable", "forward", 1, True),
+        ("end", "forward", 1, True),
     ],
 )
 def test_what_cannot_be_taken_back_is_not_undone_by_an_heir(

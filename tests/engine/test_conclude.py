@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.errors import CommitUnknown, Failed, Superseded
+from kilonova.domain.errors import CommitFailed, CommitUnknown, Failed, Superseded
 from kilonova.domain.messages import StepResult
 from kilonova.domain.server import ERROR
 from kilonova.engine import conclude as concluding
@@ -18,6 +18,7 @@ from kilonova.engine.journal import load
 from kilonova.engine.model import CONTROL, FOREVER, Step
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import operations, secrets, steps
+from kilonova.store import rows
 from tests.engine.desk import ON_HOST, Desk, Simple, work
 from tests.support.small_cloud import SmallCloud, put
 
@@ -318,8 +319,8 @@ def test_steps_that_cannot_fail_are_done_in_the_same_transaction(play: Any, work
         assert ("at once" in (await desk.operation(begun.op.id))["facts"]) is bool(worker)
         if worker:
             assert following.is_mine and (await desk.step(begun.op.id))["ordinal"] == 4
-            rows = await desk.all(steps, operation_id=begun.op.id, name="look")
-            assert [(row["worker"], row["open"]) for row in rows] == [("me", 0)] and "at once" in rows[0]["result"]
+            looks = await desk.all(steps, operation_id=begun.op.id, name="look")
+            assert [(look["worker"], look["open"]) for look in looks] == [("me", 0)] and "at once" in looks[0]["result"]
 
     play(story)
 
@@ -436,7 +437,28 @@ def test_and_the_end(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     play(story)
 
 
-@pytest.mark.parametrize("taken", ["by another", "further"])
+def test_what_was_surely_not_committed_is_done_again(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(desk: Desk) -> None:
+        begun = await desk.begun("no_return")
+        write, failures = desk.journal.write, iter([True])
+
+        async def fail_once(body: Any) -> Any:
+            async def spoiled(tx: Any) -> Any:
+                result = await body(tx)
+                if next(failures, False):
+                    raise CommitFailed("the disk was full for a moment")
+                return result
+
+            return await write(spoiled)
+
+        monkeypatch.setattr(desk.journal, "write", fail_once)
+        assert (await desk.end(begun)).is_mine
+        assert await desk.states(begun.op.id) == [("plan", "do", "done"), ("give", "do", "taken")]
+
+    play(story)
+
+
+@pytest.mark.parametrize("taken", ["by another", "further", "purged"])
 def test_but_not_that_of_another(play: Any, monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
     async def story(desk: Desk) -> None:
         begun = await desk.begun("no_return")
@@ -444,12 +466,24 @@ def test_but_not_that_of_another(play: Any, monkeypatch: pytest.MonkeyPatch, tak
         async def meanwhile() -> None:
             if taken == "by another":
                 await desk.change(steps, {"worker": "other"}, operation_id=begun.op.id, open=1)
+            elif taken == "purged":
+                await desk.journal.write(lambda tx: rows.remove(tx, steps, operation_id=begun.op.id, open=1))
             else:
                 await desk.change(operations, {"ordinal": 9}, id=begun.op.id)
                 await desk.change(steps, {"ordinal": 9}, operation_id=begun.op.id, open=1)
 
         spoil(desk, monkeypatch, meanwhile)
         with pytest.raises(Superseded, match="another worker" if taken == "by another" else "has moved on"):
+            await desk.end(begun)
+
+    play(story)
+
+
+def test_nobody_ends_a_step_of_an_operation_that_is_gone(play: Any) -> None:
+    async def story(desk: Desk) -> None:
+        begun = await desk.begun("moving")
+        await desk.journal.write(lambda tx: rows.remove(tx, operations, id=begun.op.id))
+        with pytest.raises(Superseded, match="has moved on"):
             await desk.end(begun)
 
     play(story)
@@ -508,7 +542,13 @@ def test_a_conductor_that_knows_its_operation_does_not_read_it_again(
         reads.append(operation_id)
         return await really(tx, operation_id, **more)
 
+    async def counted_step(tx: Any, operation_id: str, ordinal: int) -> Any:
+        reads.append(f"{operation_id} {ordinal}")
+        return await really_step(tx, operation_id, ordinal)
+
+    really_step = concluding.log.fetch_step
     monkeypatch.setattr(concluding.log, "load", counted)
+    monkeypatch.setattr(concluding.log, "fetch_step", counted_step)
 
     async def story(desk: Desk) -> None:
         begun = await desk.begun("no_return")
