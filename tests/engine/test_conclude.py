@@ -2,132 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from kilonova.domain.errors import CommitFailed, CommitUnknown, Failed, Superseded
+from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.messages import StepResult
 from kilonova.domain.server import ERROR
 from kilonova.engine import conclude as concluding
 from kilonova.engine.conclude import Next, Outcome, cancel
 from kilonova.engine.course import ABANDONED, Problem
-from kilonova.engine.facts import OperationFacts
 from kilonova.engine.journal import load
-from kilonova.engine.model import CONTROL, FOREVER, Step
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.journal import operations, secrets, steps
 from kilonova.store import rows
-from tests.engine.desk import ON_HOST, Desk, Simple, work
-from tests.support.small_cloud import SmallCloud, put
-
-WRONG = Problem(code="x", message="it broke")
-ELSEWHERE = Problem(code="x", message="it broke", elsewhere=True)
-
-
-class Facts(OperationFacts, kw_only=True):
-    found: str = ""
-
-
-async def finds(ctx: Any) -> None:
-    ctx.facts.found = "at once"
-
-
-async def breaks(ctx: Any) -> None:
-    raise ValueError("later")
-
-
-def stops(ctx: Any, result: Any) -> None:
-    ctx.set_server(vm_state="stopped")
-
-
-def restores(ctx: Any, result: Any) -> None:
-    ctx.set_server(vm_state="active")
-
-
-class Moving(Simple):
-    name, facts_type = "moving", Facts
-    steps = (
-        Step("plan", work, on=CONTROL, undo=work, event="compute_plan"),
-        Step("stop", work, on=ON_HOST, undo=work, event="compute_stop", task_state="stopping", record=stops,
-             record_undo=restores, tries_elsewhere=True),
-        Step("start", work, on=ON_HOST, starts_guest=True),
-        Step("end", work, on=CONTROL),
-    )  # fmt: skip
-
-
-class Rerouted(Moving):
-    name, again_from = "rerouted", "plan"
-
-
-class OnHostFirst(Moving):
-    name = "on_host_first"
-    steps = (Moving.steps[1], Step("next", work, on=ON_HOST), *Moving.steps[2:])
-
-
-class AtOnce(Moving):
-    name = "at_once"
-    steps = (
-        Moving.steps[0],
-        Step("look", finds, on=CONTROL, at_once=True),
-        Step("note", work, on=CONTROL, at_once=True),
-        Moving.steps[3],
-    )
-
-
-class Careless(Moving):
-    name = "careless"
-    steps = (Moving.steps[0], Step("look", breaks, on=CONTROL, at_once=True), Moving.steps[3])
-
-
-class EndsAtOnce(Moving):
-    name = "ends_at_once"
-    steps = AtOnce.steps[:2]
-
-
-class NoReturn(Moving):
-    name = "no_return"
-    steps = (Moving.steps[0], Step("give", work, on=CONTROL, no_return=True, retry=FOREVER), Moving.steps[3])
-
-
-class Debtor(Moving):
-    name = "debtor"
-    steps = (Moving.steps[0], Step("make", work, on=ON_HOST, undo=work, undo_debt=True), Moving.steps[3])
-
-
-KINDS = (Moving, Rerouted, OnHostFirst, AtOnce, EndsAtOnce, Careless, NoReturn, Debtor)
-KNOWN = {kind.name: kind() for kind in KINDS}
-Story = Callable[[Desk], Awaitable[None]]
-
-
-@pytest.fixture
-def play(small_cloud: SmallCloud) -> Callable[[Story], None]:
-    def plays(story: Story) -> None:
-        async def whole() -> None:
-            desk = await Desk.made(small_cloud, KNOWN)
-            host = {"name": "host1", "id": "h", "provider_id": "p", "identity": "i", "session": "now", "epoch": 1}
-            await put(desk.engine, "cell1", cell.hosts, **host)
-            await story(desk)
-
-        small_cloud.run(whole)
-
-    return plays
-
-
-async def goes_on(tx: Any) -> bool:
-    return True
-
-
-async def stays(tx: Any) -> bool:
-    return False
-
-
-async def at_host(desk: Desk, kind: str = "moving") -> Next:
-    """The operation, at its step on host1, which has it."""
-    following = await desk.end(await desk.begun(kind))
-    assert await desk.take(following.op.id, following.op.ordinal) is not None
-    return following
+from tests.engine.desk import Desk
+from tests.engine.moving import ELSEWHERE, KNOWN, WRONG, at_host, goes_on, stays, stops
+from tests.engine.moving import play as play
 
 
 def test_the_end_of_a_step_begins_the_next_one(play: Any) -> None:
@@ -391,90 +282,6 @@ def test_the_end_frees_the_server_and_says_what_failed(play: Any, problem: Probl
         assert action["message"] == (None if problem is None else "Error")
         faults = [(fault["message"], fault["details"]) for fault in await desk.all(cell.faults)]
         assert faults == ([("The operation failed.", "plan: it broke")] if state == "undone" else [])
-
-    play(story)
-
-
-def spoil(desk: Desk, monkeypatch: pytest.MonkeyPatch, meanwhile: Any = None) -> None:
-    """The next COMMIT is unknown, although it is in."""
-    write, failures = desk.journal.write, iter([True])
-
-    async def unknown(body: Any) -> Any:
-        result = await write(body)
-        if next(failures, False):
-            if meanwhile is not None:
-                await meanwhile()
-            raise CommitUnknown("the line went dead")
-        return result
-
-    monkeypatch.setattr(desk.journal, "write", unknown)
-
-
-@pytest.mark.parametrize("kind", ["moving", "at_once", "no_return"])
-def test_after_an_unknown_commit_a_worker_finds_its_own_move(
-    play: Any, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """Law 12: with the step that it took, after those that were done at once."""
-
-    async def story(desk: Desk) -> None:
-        begun = await desk.begun(kind)
-        spoil(desk, monkeypatch)
-        following = await desk.end(begun)
-        step = await desk.step(begun.op.id)
-        assert (following.op.ordinal, following.step and following.step.name) == (step["ordinal"], step["name"])
-        assert following.server is not None and following.host == step["host"]
-        assert following.is_mine is (kind != "moving")
-
-    play(story)
-
-
-def test_and_the_end(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(desk: Desk) -> None:
-        begun = await desk.begun("ends_at_once")
-        spoil(desk, monkeypatch)
-        assert (await desk.end(begun)).ended == "done"
-
-    play(story)
-
-
-def test_what_was_surely_not_committed_is_done_again(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(desk: Desk) -> None:
-        begun = await desk.begun("no_return")
-        write, failures = desk.journal.write, iter([True])
-
-        async def fail_once(body: Any) -> Any:
-            async def spoiled(tx: Any) -> Any:
-                result = await body(tx)
-                if next(failures, False):
-                    raise CommitFailed("the disk was full for a moment")
-                return result
-
-            return await write(spoiled)
-
-        monkeypatch.setattr(desk.journal, "write", fail_once)
-        assert (await desk.end(begun)).is_mine
-        assert await desk.states(begun.op.id) == [("plan", "do", "done"), ("give", "do", "taken")]
-
-    play(story)
-
-
-@pytest.mark.parametrize("taken", ["by another", "further", "purged"])
-def test_but_not_that_of_another(play: Any, monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
-    async def story(desk: Desk) -> None:
-        begun = await desk.begun("no_return")
-
-        async def meanwhile() -> None:
-            if taken == "by another":
-                await desk.change(steps, {"worker": "other"}, operation_id=begun.op.id, open=1)
-            elif taken == "purged":
-                await desk.journal.write(lambda tx: rows.remove(tx, steps, operation_id=begun.op.id, open=1))
-            else:
-                await desk.change(operations, {"ordinal": 9}, id=begun.op.id)
-                await desk.change(steps, {"ordinal": 9}, operation_id=begun.op.id, open=1)
-
-        spoil(desk, monkeypatch, meanwhile)
-        with pytest.raises(Superseded, match="another worker" if taken == "by another" else "has moved on"):
-            await desk.end(begun)
 
     play(story)
 
