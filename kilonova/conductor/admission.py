@@ -43,9 +43,8 @@ class Admission:
 
     def _leave(self, weight: int, turn: asyncio.Future[None]) -> None:
         """Remove a waiter that gave up; it may have been admitted at that very moment."""
-        if turn.done() and not turn.cancelled():
+        if not turn.cancelled():
             self._free += weight
-        turn.cancel()
         self._let_in()
 
     def _let_in(self) -> None:

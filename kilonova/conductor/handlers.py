@@ -18,7 +18,7 @@ from kilonova.bus.serving import MAX_BODY
 from kilonova.conductor.admission import Admission
 from kilonova.conductor.host_networks import HostNetworks
 from kilonova.conductor.observer import Observer
-from kilonova.conductor.powers import Followed, follow_powers
+from kilonova.conductor.powers import follow_powers
 from kilonova.domain.errors import Failed, Halted, KilonovaError, Superseded, Unreachable
 from kilonova.domain.host_network import ContentsQuestion, NetworkQuestion
 from kilonova.domain.messages import (
@@ -106,14 +106,12 @@ class MessageHandlers:
     async def on_returned(self, message: Returned) -> bool:
         welcome = await returned(self.engine, message)
         if welcome:
-            self.with_work.add(message.host)
             await self.engine.world.bus.cast(HOSTS_ANSWER, b"")
         return welcome
 
     async def on_beat(self, beat: Beat) -> Orders:
         """Handle a heartbeat. It is cheap unless there is work: thousands of hosts send one every few seconds."""
-        cloud = self.engine.world.db.cloud
-        if cloud and beat.cloud and beat.cloud != cloud:  # it gets the reason when it registers
+        if beat.cloud not in ("", self.engine.world.db.cloud):  # it gets the reason when it registers
             return Orders(register_again=True)
         try:
             journal = await self._journal(beat.host)
@@ -133,8 +131,7 @@ class MessageHandlers:
 
     async def on_alive(self, message: Alive) -> None:
         """Count the host as heard (law 9), and no more: its next heartbeat gets the answer to what it asks for."""
-        cloud = self.engine.world.db.cloud
-        if cloud and message.cloud and message.cloud != cloud:
+        if message.cloud not in ("", self.engine.world.db.cloud):
             return
         with contextlib.suppress(KilonovaError):  # it is not known here, or its records cannot be read
             self.observer(await self._journal(message.host)).hear(message.host, message.session)
@@ -143,9 +140,7 @@ class MessageHandlers:
         """Record that the host was heard. Raise `Halted` when it saw a database in a later state than it is in (law
         15)."""
         marks = self.engine.world.db.marks
-        if marks is None:
-            return
-        if seen:  # also while all is halted: the new era begins above what it saw
+        if marks is not None:  # also while all is halted: the new era begins above what it saw
             named = next((name for name in seen if name not in ("control", "placement")), cell)
             await marks.hear(host, named, {name: Sighting(*mark) for name, mark in seen.items()})
         if self.engine.world.db.halted:
@@ -170,11 +165,10 @@ class MessageHandlers:
                 raise Superseded(f"host {beat.host} may not run steps now")
 
         instruction, steps = await journal.read(find, few=True)
-        if instruction == "register":
-            self.cell_of_host.pop(beat.host, None)  # it may have moved to another cell
         if instruction != "work":
+            self.cell_of_host.pop(beat.host, None)  # it may have moved to another cell
             return Orders(register_again=instruction == "register")
-        followed = await follow_powers(self.engine, journal, beat) if beat.powers else Followed([])
+        followed = await follow_powers(self.engine, journal, beat)
         if followed.register_again:
             return Orders(register_again=True, noted=followed.noted)
         self.with_work.discard(beat.host)
@@ -199,12 +193,8 @@ class MessageHandlers:
 
     async def on_finish(self, message: Finish) -> Finished:
         """Finish a step with a host's result. A late, doubled or outdated one is refused and changes nothing."""
-        before = OPERATION.get()
-        OPERATION.set(message.operation)
-        try:
-            return await self._finish(message)
-        finally:
-            OPERATION.set(before)  # not by its token: killing a simulated process ends this in another context
+        OPERATION.set(message.operation)  # of this task: the bus starts one for each message
+        return await self._finish(message)
 
     async def _finish(self, message: Finish) -> Finished:
         journal = self.engine.world.db.cell(message.journal)

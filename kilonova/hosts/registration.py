@@ -109,7 +109,7 @@ async def register(engine: Engine, message: Register) -> Registered:
 def refusal_of_other_cloud(engine: Engine, message: Register) -> str:
     """Return why the host may not join; "" if it is new or this cloud's own."""
     cloud = engine.world.db.cloud
-    if not cloud or message.cloud in ("", cloud):
+    if message.cloud in ("", cloud):
         return ""
     return (
         f"host {message.host} belongs to cloud {message.cloud}, and this is cloud {cloud}; correct its [bus] url, "

@@ -14,6 +14,7 @@ from kilonova.operations.create.accept import NewServer, create
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import read_records
 from kilonova.sim.lab.shape import CloudShape
+from tests.support.small_cloud import small_cloud as small_cloud
 
 SMALL = Flavor("small", 1, 1024, 10)
 

@@ -50,7 +50,14 @@ def test_a_result_ends_the_step_once(building):
 
 @pytest.mark.parametrize(
     "other",
-    [{"epoch": 0}, {"session": "an earlier life"}, {"ordinal": 1}, {"ordinal": 99}, {"operation": "another"}],
+    [
+        {"epoch": 0},
+        {"host": "nobody"},
+        {"session": "an earlier life"},
+        {"ordinal": 1},
+        {"ordinal": 99},
+        {"operation": "another"},
+    ],
     ids=lambda other: next(iter(other)),
 )
 def test_a_result_that_is_not_of_now_changes_nothing(building, other):
