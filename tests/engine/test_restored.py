@@ -317,8 +317,11 @@ def test_a_revert_that_had_given_permission_back_is_over(run: Any, status: str, 
 def test_each_database_is_of_the_new_era(tmp_path: Path, name: str, stamped: bool) -> None:
     """No mark from before counts any more. What it holds of operations and servers is of the era before."""
     is_cell = name.startswith("cell")
-    request = BuildRequest(project_id="p", user_id="u", created_at=1.0, name="n", flavor=SMALL, vm_state="building")
-    asked = {"server_id": "r", "turn": 5, "operation_id": "o", "server": to_json(request), "created_at": 1.0}
+    asked = {"turn": 5, "operation_id": "o", "created_at": 1.0}
+
+    def request(name: str) -> str:
+        of = {"project_id": "p", "user_id": "u", "created_at": 1.0, "flavor": SMALL, "vm_state": "building"}
+        return to_json(BuildRequest(name=name, **of))  # type: ignore[arg-type]
 
     async def body(tx: Tx) -> None:
         if stamped:
@@ -329,11 +332,13 @@ def test_each_database_is_of_the_new_era(tmp_path: Path, name: str, stamped: boo
             going = to_json([ServerVolume(id="v", volume_id="v", delete_on_termination=True)])
             await rows.put(tx, cell.servers, **server(turn=5, volume_info=going))
         if name == "control":
-            await rows.put(tx, control.build_requests, **asked)
-            await rows.put(tx, control.build_requests, **{**asked, "server_id": "q"})
+            for one in ("r", "q"):
+                await rows.put(tx, control.build_requests, server_id=one, server=request(one), **asked)
             await rows.put(tx, control.workers, id="w", kind="conductor", lease_until=9.0, started_at=1.0)
         store = store_of(tx, name)
-        stores: Any = SimpleNamespace(control=store, placement=store, cell=lambda of: store_of(tx, of))
+        stores: Any = SimpleNamespace(
+            control=store, placement=store, cell={name: store}.__getitem__ if is_cell else None
+        )
         report = await _begin(stores, name, 3, Whereabouts() if name == "control" else None)
         assert (report.name, report.before, report.era) == (name, 2 if stamped else 0, 3)
         assert (report.abandoned, report.servers) == (int(name != "placement"), int(is_cell))
@@ -345,5 +350,6 @@ def test_each_database_is_of_the_new_era(tmp_path: Path, name: str, stamped: boo
             assert await rows.fetch_all(tx, control.workers) == []
             for row in await rows.fetch_all(tx, control.build_requests):
                 assert row["turn"] == 3 * TURNS and '"vm_state":"error"' in row["server"]
+                assert f'"name":"{row["server_id"]}"' in row["server"]
 
     play(tmp_path, body, name)
