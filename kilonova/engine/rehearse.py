@@ -51,8 +51,7 @@ async def rehearse(engine: Engine, journal: Store, ask: Ask) -> Rehearsal:
 
     async def body(tx: Tx) -> tuple[Subject[Params], OperationFacts | None]:
         subject = await gather(engine, tx, ask, operation, lock=False)
-        joins = subject.live is not None and operation.joins(subject)
-        return subject, None if joins else await admitted(tx, operation, subject)
+        return subject, None if operation.joins(subject) else await admitted(tx, operation, subject)
 
     subject, facts = await journal.read(body)
     if facts is None:

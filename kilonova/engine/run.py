@@ -90,8 +90,10 @@ async def find_begun(engine: Engine, tx: Tx, journal: Store, operation_id: str) 
     """Return the position of an operation that this worker began in a transaction whose COMMIT was unknown (law 12);
     None if another worker has its step, or none."""
     op = await log.load(tx, operation_id)
-    row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
-    if op is None or row is None or row["heir_of"] or not row["open"]:
+    if op is None or not op.is_live:
+        return None
+    row = await log.fetch_step(tx, operation_id, op.ordinal)
+    if row is None or row["heir_of"] or not row["open"]:
         return None
     go = log.go_from(row)
     if not go.target.host and row["worker"] != engine.worker:
@@ -100,14 +102,15 @@ async def find_begun(engine: Engine, tx: Tx, journal: Store, operation_id: str) 
 
 
 async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
-    op = current.op
+    op, go = current.op, current.go
+    assert go is not None
     ordinal = op.ordinal
     ctx = await prepare(engine, journal, current)
     try:
         outcome = await perform(current, ctx)
-        return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=current.go, known=op)
+        return await conclude(engine, journal, op.id, ordinal, outcome, ctx=ctx, done=go, known=op)
     except NotYet as wait:
-        keeps = wait.keeps_facts and current.go is not None and not current.go.owner
+        keeps = wait.keeps_facts and not go.owner
         changes = changed(op.facts(engine.operation(op.kind)), ctx.facts) if keeps else {}
         await postpone(engine, journal, op.id, ordinal, wait, changes)
         return None
@@ -118,23 +121,22 @@ async def _one(engine: Engine, journal: Store, current: Next) -> Next | None:
 
 async def prepare(engine: Engine, journal: Store, current: Next) -> AnyContext:
     """Make the context of a step: an inherited undo sees the facts of the operation that it undoes."""
-    op, go = current.op, current.go
-    assert go is not None and current.step is not None
+    op, go, step = current.op, current.go, current.step
+    assert go is not None
+    assert step is not None
     ctx = context_for(engine, journal, op, go.target, current.server)
     ctx.begin, ctx.wake = partial(begin_operation, engine), engine.wake
     ctx.find_begun, ctx.pass_on = partial(find_begun, engine), partial(pass_on, engine)
     ctx.ask = partial(_ask_child, engine, ctx)
-    owner_id, step = go.owner, current.step
 
     async def body(tx: Tx) -> None:
-        if owner_id:
-            owner = await log.load(tx, owner_id)
-            if owner is not None:
-                ctx.facts = owner.facts(engine.operation(owner.kind))
+        owner = await log.load(tx, go.owner) if go.owner else None
+        if owner is not None:
+            ctx.facts = owner.facts(engine.operation(owner.kind))
         if step.with_secrets:
             ctx.sealed = await sealed(tx, op.id)
 
-    if owner_id or step.with_secrets:
+    if go.owner or step.with_secrets:
         await journal.read(body, few=True)
     return ctx
 
@@ -158,7 +160,8 @@ async def perform(current: Next, ctx: AnyContext) -> Outcome:
     """Do or undo the step. An unexpected error counts as a failed step: it is logged in full and undone like any
     other."""
     step, go = current.step, current.go
-    assert step is not None and go is not None
+    assert step is not None
+    assert go is not None
     before, ctx.facts = ctx.facts, copy_of(ctx.facts)  # what it writes there is stored only when it ends
     try:
         async with asyncio.timeout(step.deadline):

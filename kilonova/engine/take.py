@@ -67,8 +67,10 @@ async def take_control(engine: Engine, journal: Store, operation_id: str, *, ear
         nonlocal calls
         calls += 1
         op = await log.load(tx, operation_id, lock=True)
-        row = await log.fetch_step(tx, operation_id, op.ordinal) if op is not None and op.is_live else None
-        if op is None or row is None or row["host"] or not row["open"]:
+        if op is None or not op.is_live:
+            return None
+        row = await log.fetch_step(tx, operation_id, op.ordinal)
+        if row is None or row["host"] or not row["open"]:
             return None
         # a second call: the first COMMIT was unknown, and no other task of this worker drives this operation
         mine_already = calls > 1 and row["state"] == "taken" and row["worker"] == engine.worker

@@ -21,11 +21,22 @@ from kilonova.settings import Settings
 from kilonova.store import rows
 from kilonova.store.open import open_store
 from kilonova.world import Tx
-from tests.engine.test_restored import server
 from tests.support.neighbours import put_neighbours, zeros
 
 NOW = 10_000.0
+ERA = 2_000_000
 CAUSE = Cause(user_id="u", project_id="p", through="api", request_id="r")
+
+
+def server(**values: Any) -> dict[str, Any]:
+    """A server that runs, by records that were restored."""
+    text = {"project_id": "p", "user_id": "u", "name": "n", "vm_state": "active", "image_ref": "", "details": "{}"}
+    flavor = '{"name": "f", "vcpus": 1, "memory_mb": 1, "disk_gb": 1}'
+    runs = {"host": "host1", "copy": 1, "runner_host": "host1", "runner_copy": 1, "power_state": 1}
+    given = {"id": "s", "turn": ERA, "turn_floor": ERA, "unsettled": 1, "flavor": flavor, **text, **runs, **values}
+    return zeros(servers) | given
+
+
 SERVER = dict.fromkeys(servers.c.keys()) | server(turn=5, operation_id="o", turn_floor=None, unsettled=0)
 _TEXTS = {"course": "{}", "params": "{}", "facts": "{}", "cause": to_json(CAUSE), "request_id": "r"}
 OPERATION = dict.fromkeys(operations.c.keys()) | zeros(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,6 +23,8 @@ from kilonova.sim.lab.flavors import SMALL
 from kilonova.sim.lab.records import read_records
 from kilonova.sim.lab.shape import CloudShape
 from kilonova.sim.lab.uploads import image_params
+from kilonova.world import Tx
+from tests.engine.rows_of_one import NOW, engine_of, play
 
 SERVER = "5e7e0000-0000-4000-8000-000000000001"
 IMAGE = "5e7e0000-0000-4000-8000-0000000000ff"
@@ -88,6 +91,18 @@ def test_a_token_without_a_step_expires(cloud: SimCloud) -> None:
     assert "another image" in refusal(cloud, token, SERVER, FETCH)
     late = issue_for_cache(SEAL, "host1", IMAGE, now - CACHE_SECONDS - 1)
     assert "has expired" in refusal(cloud, late, verb=FETCH)
+
+
+def test_a_token_without_a_step_is_good_until_the_second_it_expires(tmp_path: Path) -> None:
+    async def body(tx: Tx) -> None:
+        engine: Engine = engine_of(tx)
+        engine.seal = SEAL
+        token = issue_for_cache(SEAL, "host1", IMAGE, NOW - CACHE_SECONDS)
+        assert (await redeem(engine, token, IMAGE, FETCH)).host == "host1"
+        with pytest.raises(Refused, match="has expired"):
+            await redeem(engine, issue_for_cache(SEAL, "host1", IMAGE, NOW - CACHE_SECONDS - 0.1), IMAGE, FETCH)
+
+    play(tmp_path, body)
 
 
 async def _now(engine: Engine) -> float:
