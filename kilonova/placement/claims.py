@@ -163,7 +163,7 @@ async def drop_source(store: Store, server: str, migration: str) -> Dropped:
         moving = holdings[migration]
         if not moving.rows:
             return Dropped(0)
-        await ledger.apply(tx, holdings, [_nothing_left(moving)], origin=Origin("drop_source"))
+        await ledger.apply(tx, holdings, [_nothing_left(moving)], origin=Origin("drop_source", server))
         here = _providers(holdings[server].held_by(CONSUMER))
         await groups.resettle(tx, standing, gone=_providers(moving.rows), here=here)
         return Dropped(len(moving.rows))

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import select
 
-from kilonova.domain.errors import Conflict, Refused
+from kilonova.domain.errors import Conflict, Refused, Superseded
 from kilonova.placement.books import balance
 from kilonova.schema.tables import placement as tables
 from kilonova.store import rows
@@ -60,7 +61,9 @@ ALLOCATIONS = {
     ("w", "b", "VCPU", ""): 1,
     ("w", "b1", "DISK_GB", ""): 5,
 }
-TIMES = ("mark", "created_at", "updated_at", "at")
+COUNTED = {("g", "s", "a"), ("g", "t", "b"), ("h", "v", "b")}  # group, server, host
+OUTCOME = '{"type":"claimed","provider":"before"}'  # of the last step of t and v
+TIMES = {"id", "mark", "created_at", "updated_at", "at"}
 Act = Callable[[Store], Awaitable[Any]]
 Cases = dict[str, tuple[Act, set[str]]]
 
@@ -115,6 +118,9 @@ ROWS: list[tuple[Any, list[dict[str, Any]]]] = [
             for (consumer, provider, name, holder), used in ALLOCATIONS.items()
         ],
     ),
+    (tables.groups, [{"group_id": group} for group in "gh"]),
+    (tables.group_use, [{"group_id": g, "server_id": s, "root_id": PROVIDERS[root][0]} for g, s, root in COUNTED]),
+    (tables.claim_fence, [{"server_id": server, "turn": 1, "ordinal": 1, "outcome": OUTCOME} for server in "tv"]),
 ]
 
 
@@ -141,11 +147,12 @@ def play(path: Path, story: Callable[[Any], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-UNSEEN = ("marks", "this_store", "alembic_version", "claim_fence")
+UNSEEN = ("marks", "this_store", "alembic_version")
 NAMED = {
     "provider_id": select(tables.resource_providers.c.id, tables.resource_providers.c.uuid.label("name")),
     "class_id": select(tables.resource_classes),
     "trait_id": select(tables.traits),
+    "root_id": select(tables.resource_providers.c.id, tables.resource_providers.c.uuid.label("name")),
 }
 
 
@@ -182,37 +189,41 @@ def _key(table: Any, row: dict[str, Any]) -> str:
 
 
 def _shown(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
+    return " ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 async def changes(store: Store, act: Act) -> set[str]:
     """What the act added (+), removed (-) and changed: of a changed row its new values, and whether it was marked,
     so that those who choose hosts read it again. And what it returned, or its refusal."""
     before = await everything(store)
-    found = await _outcome(store, act)
+    returned, text = await _outcome(store, act)
     after = await everything(store)
-    found |= {f"- {key}" for key in before.keys() - after.keys()}
+    found = {f"- {key}" for key in before.keys() - after.keys()} | ({text} if text else set())
     for key, row in after.items():
+        if row.get("outcome") in returned:
+            row["outcome"] = "returned"
         if key not in before:
-            given = {
-                name: value for name, value in row.items() if name not in TIMES and name != "id" and value is not None
-            }
+            given = {name: row[name] for name in row.keys() - TIMES if row[name] not in (None, "")}
             found.add(f"+ {key} {_shown(given)}".rstrip())
         elif row != before[key]:
             other = {name: value for name, value in row.items() if value != before[key][name]}
-            values = {name: value for name, value in other.items() if name not in TIMES}
+            values = {name: other[name] for name in other.keys() - TIMES}
             found.add(" ".join([key, *[_shown(values)] * bool(values), *["marked"] * ("mark" in other)]))
     return found
 
 
-async def _outcome(store: Store, act: Act) -> set[str]:
+async def _outcome(store: Store, act: Act) -> tuple[list[str], str]:
+    """What it returned, as it is recorded; and how that is shown."""
     try:
         returned = await act(store)
     except Refused as why:
-        return {f"refused {why.code}: {why}"}
-    except Conflict as why:
-        return {f"conflict: {why}"}
-    return set() if returned is None else {f"returns {returned}"}
+        return [], f"refused {why.code}: {why}"
+    except (Conflict, Superseded) as why:
+        return [], f"{type(why).__name__}: {why}"
+    text = msgspec.json.encode(returned).decode()
+    parts = returned.values() if isinstance(returned, dict) else ()
+    recorded = [text, *(msgspec.json.encode(part).decode() for part in parts)]
+    return recorded, "" if returned is None else f"returns {text}"
 
 
 def assert_changes(path: Path, cases: Cases, name: str) -> None:

@@ -27,8 +27,8 @@ WRITES: Cases = {
             "- provider_aggregates a 1",
             "resource_providers a generation=11 marked",
             (
-                "returns Provider(id=1, uuid='uuid-a', name='a', generation=11, parent_id=None, root_id=1, "
-                "parent_uuid=None, root_uuid='uuid-a', updated_at=10000.0)"
+                "returns "
+                '{"id":1,"uuid":"uuid-a","name":"a","generation":11,"parent_id":null,"root_id":1,"parent_uuid":null,"root_uuid":"uuid-a","updated_at":10000.0}'
             ),
         },
     ),
@@ -39,8 +39,8 @@ WRITES: Cases = {
             "- provider_aggregates a1 2",
             "resource_providers a1 marked",
             (
-                "returns Provider(id=2, uuid='uuid-a1', name='a1', generation=20, parent_id=1, root_id=1, "
-                "parent_uuid='uuid-a', root_uuid='uuid-a', updated_at=10000.0)"
+                "returns "
+                '{"id":2,"uuid":"uuid-a1","name":"a1","generation":20,"parent_id":1,"root_id":1,"parent_uuid":"uuid-a","root_uuid":"uuid-a","updated_at":10000.0}'
             ),
         },
     ),
@@ -51,8 +51,8 @@ WRITES: Cases = {
             "- provider_aggregates a 2",
             "resource_providers a generation=11 marked",
             (
-                "returns Provider(id=1, uuid='uuid-a', name='a', generation=11, parent_id=None, root_id=1, "
-                "parent_uuid=None, root_uuid='uuid-a', updated_at=10000.0)"
+                "returns "
+                '{"id":1,"uuid":"uuid-a","name":"a","generation":11,"parent_id":null,"root_id":1,"parent_uuid":null,"root_uuid":"uuid-a","updated_at":10000.0}'
             ),
         },
     ),
@@ -61,8 +61,8 @@ WRITES: Cases = {
         {
             "resource_providers b generation=41 marked",
             (
-                "returns Provider(id=4, uuid='uuid-b', name='b', generation=41, parent_id=None, root_id=4, "
-                "parent_uuid=None, root_uuid='uuid-b', updated_at=10000.0)"
+                "returns "
+                '{"id":4,"uuid":"uuid-b","name":"b","generation":41,"parent_id":null,"root_id":4,"parent_uuid":null,"root_uuid":"uuid-b","updated_at":10000.0}'
             ),
         },
     ),
@@ -99,8 +99,8 @@ WRITES: Cases = {
     "leave again": (lambda store: leave_aggregate(store, uuid("b"), "g2"), set()),
 }
 READS: Cases = {
-    "of a": (lambda store: of_provider(store, "a"), {"returns ('uuid-a', ['g1', 'g2'])"}),
-    "of b1": (lambda store: of_provider(store, "b1"), {"returns ('uuid-b1', [])"}),
+    "of a": (lambda store: of_provider(store, "a"), {'returns ["uuid-a",["g1","g2"]]'}),
+    "of b1": (lambda store: of_provider(store, "b1"), {'returns ["uuid-b1",[]]'}),
     "of no provider": (
         lambda store: of_provider(store, "x"),
         {"refused no_such_provider: No resource provider with uuid uuid-x found"},

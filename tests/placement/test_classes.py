@@ -18,20 +18,20 @@ async def listed(store: Store) -> list[str]:
 
 
 WRITES: Cases = {
-    "create": (lambda store: classes.create(store, "CUSTOM_NEW"), {"+ resource_classes CUSTOM_NEW", "returns True"}),
-    "create again": (lambda store: classes.create(store, "CUSTOM_IRON"), {"returns False"}),
-    "create a standard one": (lambda store: classes.create(store, "PCPU"), {"returns False"}),
+    "create": (lambda store: classes.create(store, "CUSTOM_NEW"), {"+ resource_classes CUSTOM_NEW", "returns true"}),
+    "create again": (lambda store: classes.create(store, "CUSTOM_IRON"), {"returns false"}),
+    "create a standard one": (lambda store: classes.create(store, "PCPU"), {"returns false"}),
     "rename": (
         lambda store: classes.rename(store, "CUSTOM_IRON", "CUSTOM_NEW"),
         {
             "+ allocations t a CUSTOM_NEW used=1",
             (
-                "+ inventories a CUSTOM_NEW total=100 reserved=4 min_unit=1 max_unit=50 step_size=1 "
-                "allocation_ratio=2.0 capacity=192 used=1"
+                "+ inventories a CUSTOM_NEW allocation_ratio=2.0 capacity=192 max_unit=50 min_unit=1 reserved=4 "
+                "step_size=1 total=100 used=1"
             ),
             (
-                "+ inventories a1 CUSTOM_NEW total=100 reserved=4 min_unit=1 max_unit=50 step_size=1 "
-                "allocation_ratio=2.0 capacity=192 used=0"
+                "+ inventories a1 CUSTOM_NEW allocation_ratio=2.0 capacity=192 max_unit=50 min_unit=1 reserved=4 "
+                "step_size=1 total=100 used=0"
             ),
             "+ resource_classes CUSTOM_NEW",
             "- allocations t a CUSTOM_IRON",
@@ -86,11 +86,11 @@ WRITES: Cases = {
     ),
     "ids, of any name": (
         writing(lambda tx: class_ids(tx, ["VCPU", "CUSTOM_NEW", "VCPU"])),
-        {"+ resource_classes CUSTOM_NEW", "returns {'VCPU': 1, 'CUSTOM_NEW': 5}"},
+        {"+ resource_classes CUSTOM_NEW", 'returns {"VCPU":1,"CUSTOM_NEW":5}'},
     ),
     "ids, of known names": (
         writing(lambda tx: known_ids(tx, ["VCPU", "CUSTOM_SPARE", "PCPU", "VCPU"])),
-        {"+ resource_classes PCPU", "returns {'CUSTOM_SPARE': 4, 'VCPU': 1, 'PCPU': 5}"},
+        {"+ resource_classes PCPU", 'returns {"CUSTOM_SPARE":4,"VCPU":1,"PCPU":5}'},
     ),
     "ids, of unknown names": (
         writing(lambda tx: known_ids(tx, ["VCPU", "PCPU", "CUSTOM_Y", "CUSTOM_X"])),
@@ -98,10 +98,10 @@ WRITES: Cases = {
     ),
 }
 READS: Cases = {
-    "all": (listed, {"returns ['VCPU', 'MEMORY_MB', 'DISK_GB', 'CUSTOM_IRON', 'CUSTOM_SPARE']"}),
-    "a custom one is known": (lambda store: classes.is_known(store, "CUSTOM_SPARE"), {"returns True"}),
-    "a standard one is known": (lambda store: classes.is_known(store, "PCPU"), {"returns True"}),
-    "another is not": (lambda store: classes.is_known(store, "CUSTOM_NO"), {"returns False"}),
+    "all": (listed, {'returns ["VCPU","MEMORY_MB","DISK_GB","CUSTOM_IRON","CUSTOM_SPARE"]'}),
+    "a custom one is known": (lambda store: classes.is_known(store, "CUSTOM_SPARE"), {"returns true"}),
+    "a standard one is known": (lambda store: classes.is_known(store, "PCPU"), {"returns true"}),
+    "another is not": (lambda store: classes.is_known(store, "CUSTOM_NO"), {"returns false"}),
 }
 
 

@@ -25,12 +25,12 @@ CASES: Cases = {
         lambda store: offers.replace(store, uuid("a1"), 20, {"DISK_GB": NEW, "PCPU": SMALL}),
         {
             (
-                "+ inventories a1 PCPU total=1 reserved=0 min_unit=1 max_unit=2147483647 step_size=1 "
-                "allocation_ratio=1.0 capacity=1 used=0"
+                "+ inventories a1 PCPU allocation_ratio=1.0 capacity=1 max_unit=2147483647 min_unit=1 reserved=0 "
+                "step_size=1 total=1 used=0"
             ),
             "+ resource_classes PCPU",
             "- inventories a1 CUSTOM_IRON",
-            "inventories a1 DISK_GB total=8 reserved=1 max_unit=2147483647 capacity=14 marked",
+            "inventories a1 DISK_GB capacity=14 max_unit=2147483647 reserved=1 total=8 marked",
             "resource_providers a1 generation=21 marked",
             "returns 21",
         },
@@ -56,8 +56,8 @@ CASES: Cases = {
         lambda store: offers.replace(store, uuid("a2"), None, {"VCPU": NEW}),
         {
             (
-                "+ inventories a2 VCPU total=8 reserved=1 min_unit=1 max_unit=2147483647 step_size=1 "
-                "allocation_ratio=2.0 capacity=14 used=0"
+                "+ inventories a2 VCPU allocation_ratio=2.0 capacity=14 max_unit=2147483647 min_unit=1 reserved=1"
+                " step_size=1 total=8 used=0"
             ),
             "resource_providers a2 generation=31 marked",
             "returns 31",
@@ -75,8 +75,8 @@ CASES: Cases = {
         lambda store: offers.add(store, uuid("a1"), "VCPU", NEW),
         {
             (
-                "+ inventories a1 VCPU total=8 reserved=1 min_unit=1 max_unit=2147483647 step_size=1 "
-                "allocation_ratio=2.0 capacity=14 used=0"
+                "+ inventories a1 VCPU allocation_ratio=2.0 capacity=14 max_unit=2147483647 min_unit=1 reserved=1"
+                " step_size=1 total=8 used=0"
             ),
             "resource_providers a1 generation=21 marked",
             "returns 21",
@@ -97,7 +97,7 @@ CASES: Cases = {
     "change": (
         lambda store: offers.change(store, uuid("a"), 10, "VCPU", NEW),
         {
-            "inventories a VCPU total=8 reserved=1 max_unit=2147483647 capacity=14 marked",
+            "inventories a VCPU capacity=14 max_unit=2147483647 reserved=1 total=8 marked",
             "resource_providers a generation=11 marked",
             "returns 11",
         },
@@ -105,7 +105,7 @@ CASES: Cases = {
     "change below its use": (
         lambda store: offers.change(store, uuid("a"), 10, "VCPU", SMALL),
         {
-            "inventories a VCPU total=1 reserved=0 max_unit=2147483647 allocation_ratio=1.0 capacity=1 marked",
+            "inventories a VCPU allocation_ratio=1.0 capacity=1 max_unit=2147483647 reserved=0 total=1 marked",
             "resource_providers a generation=11 marked",
             "returns 11",
         },
@@ -156,8 +156,8 @@ CASES: Cases = {
         lambda store: offers.remove(store, "x", "CUSTOM_NO"),
         {"refused no_such_provider: No resource provider with uuid x found"},
     ),
-    "read a": (lambda store: shown(store, "a"), {"returns ('uuid-a', [('VCPU', 100, 3), ('CUSTOM_IRON', 100, 1)])"}),
-    "read a2": (lambda store: shown(store, "a2"), {"returns ('uuid-a2', [])"}),
+    "read a": (lambda store: shown(store, "a"), {'returns ["uuid-a",[["VCPU",100,3],["CUSTOM_IRON",100,1]]]'}),
+    "read a2": (lambda store: shown(store, "a2"), {'returns ["uuid-a2",[]]'}),
     "read nobody": (
         lambda store: shown(store, "x"),
         {"refused no_such_provider: No resource provider with uuid uuid-x found"},

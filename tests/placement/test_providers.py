@@ -45,15 +45,15 @@ WRITES: Cases = {
     "create a root": (
         created("new", None),
         {
-            "+ resource_providers new name=new generation=0 root_id=6 accepting=1",
-            "returns uuid-new new 0 None uuid-new",
+            "+ resource_providers new accepting=1 generation=0 name=new root_id=new",
+            'returns "uuid-new new 0 None uuid-new"',
         },
     ),
     "create a child": (
         created("new", uuid("a1")),
         {
-            "+ resource_providers new name=new generation=0 root_id=1 parent_id=2 accepting=1",
-            "returns uuid-new new 0 uuid-a1 uuid-a",
+            "+ resource_providers new accepting=1 generation=0 name=new parent_id=2 root_id=a",
+            'returns "uuid-new new 0 uuid-a1 uuid-a"',
         },
     ),
     "create its own child": (
@@ -75,9 +75,12 @@ WRITES: Cases = {
     ),
     "rename": (
         changed("a1", "new"),
-        {"resource_providers a1 name=new marked", "returns uuid-a1 new 20 uuid-a uuid-a"},
+        {"resource_providers a1 name=new marked", 'returns "uuid-a1 new 20 uuid-a uuid-a"'},
     ),
-    "rename to itself": (changed("a1", "a1"), {"resource_providers a1 marked", "returns uuid-a1 a1 20 uuid-a uuid-a"}),
+    "rename to itself": (
+        changed("a1", "a1"),
+        {"resource_providers a1 marked", 'returns "uuid-a1 a1 20 uuid-a uuid-a"'},
+    ),
     "rename to another": (
         changed("a1", "b"),
         {"refused duplicate_name: Conflicting resource provider b already exists."},
@@ -86,30 +89,30 @@ WRITES: Cases = {
     "put below the other tree": (
         changed("a1", "a1", uuid("b1")),
         {
-            "resource_providers a1 root_id=4 parent_id=5 marked",
-            "resource_providers a2 root_id=4 marked",
-            "returns uuid-a1 a1 20 uuid-b1 uuid-b",
+            "resource_providers a1 parent_id=5 root_id=b marked",
+            "resource_providers a2 root_id=b marked",
+            'returns "uuid-a1 a1 20 uuid-b1 uuid-b"',
         },
     ),
     "put a whole tree below the other": (
         changed("b", "new", uuid("a2")),
         {
-            "resource_providers b name=new root_id=1 parent_id=3 marked",
-            "resource_providers b1 root_id=1 marked",
-            "returns uuid-b new 40 uuid-a2 uuid-a",
+            "resource_providers b name=new parent_id=3 root_id=a marked",
+            "resource_providers b1 root_id=a marked",
+            'returns "uuid-b new 40 uuid-a2 uuid-a"',
         },
     ),
     "put one that had no parent below the other": (
         changed("b", "b", uuid("a"), may_move=False),
         {
-            "resource_providers b root_id=1 parent_id=1 marked",
-            "resource_providers b1 root_id=1 marked",
-            "returns uuid-b b 40 uuid-a uuid-a",
+            "resource_providers b parent_id=1 root_id=a marked",
+            "resource_providers b1 root_id=a marked",
+            'returns "uuid-b b 40 uuid-a uuid-a"',
         },
     ),
     "put below the same": (
         changed("a1", "a1", uuid("a"), may_move=False),
-        {"resource_providers a1 marked", "returns uuid-a1 a1 20 uuid-a uuid-a"},
+        {"resource_providers a1 marked", 'returns "uuid-a1 a1 20 uuid-a uuid-a"'},
     ),
     "put below itself": (
         changed("a1", "a1", uuid("a1")),
@@ -127,20 +130,20 @@ WRITES: Cases = {
     "make a root": (
         changed("a1", "a1", None),
         {
-            "resource_providers a1 root_id=2 parent_id=None marked",
-            "resource_providers a2 root_id=2 marked",
-            "returns uuid-a1 a1 20 None uuid-a1",
+            "resource_providers a1 parent_id=None root_id=a1 marked",
+            "resource_providers a2 root_id=a1 marked",
+            'returns "uuid-a1 a1 20 None uuid-a1"',
         },
     ),
     "make a root of a root": (
         changed("a", "a", None, may_move=False),
-        {"resource_providers a marked", "returns uuid-a a 10 None uuid-a"},
+        {"resource_providers a marked", 'returns "uuid-a a 10 None uuid-a"'},
     ),
     "make a root, which older clients may not": (
         changed("a1", "a1", None, may_move=False),
         {"refused bad_parent: un-parenting a provider is not currently allowed."},
     ),
-    "remove": (removed("a2"), {"+ removed_providers a2", "- resource_providers a2", "returns True"}),
+    "remove": (removed("a2"), {"+ removed_providers a2", "- resource_providers a2", "returns true"}),
     "remove one with claims": (
         removed("b1"),
         {"refused provider_in_use: provider uuid-b1 still holds claims of 1 consumers"},
@@ -149,15 +152,15 @@ WRITES: Cases = {
         removed("b"),
         {"refused provider_has_children: provider uuid-b has 1 providers below it"},
     ),
-    "remove nobody": (removed("x"), {"returns False"}),
+    "remove nobody": (removed("x"), {"returns false"}),
     "remove and create": (
         one_after_the_other(removed("a2"), created("a2", None), removed("a2")),
-        {"+ removed_providers a2", "- resource_providers a2", "returns True"},
+        {"+ removed_providers a2", "- resource_providers a2", "returns true"},
     ),
 }
 READS: Cases = {
-    "a root": (lambda store: found(store, "a"), {"returns uuid-a a 10 None uuid-a"}),
-    "a child": (lambda store: found(store, "a2"), {"returns uuid-a2 a2 30 uuid-a1 uuid-a"}),
+    "a root": (lambda store: found(store, "a"), {'returns "uuid-a a 10 None uuid-a"'}),
+    "a child": (lambda store: found(store, "a2"), {'returns "uuid-a2 a2 30 uuid-a1 uuid-a"'}),
     "nobody": (
         lambda store: found(store, "x"),
         {"refused no_such_provider: No resource provider with uuid uuid-x found"},

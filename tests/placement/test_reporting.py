@@ -22,45 +22,45 @@ CASES: Cases = {
         reported("a", VCPU=(8, 1, 3.0), DISK_GB=(9, 0, 1.0)),
         {
             (
-                "+ inventories a DISK_GB total=9 reserved=0 min_unit=1 max_unit=9 step_size=1 "
-                "allocation_ratio=1.0 capacity=9 used=0"
+                "+ inventories a DISK_GB allocation_ratio=1.0 capacity=9 max_unit=9 min_unit=1 reserved=0 "
+                "step_size=1 total=9 used=0"
             ),
-            "inventories a CUSTOM_IRON total=0 reserved=0 max_unit=1 allocation_ratio=1.0 capacity=0 marked",
-            "inventories a VCPU total=8 reserved=1 max_unit=8 allocation_ratio=3.0 capacity=21 marked",
+            "inventories a CUSTOM_IRON allocation_ratio=1.0 capacity=0 max_unit=1 reserved=0 total=0 marked",
+            "inventories a VCPU allocation_ratio=3.0 capacity=21 max_unit=8 reserved=1 total=8 marked",
             "resource_providers a generation=11 marked",
-            "returns True",
+            "returns true",
         },
     ),
     "nothing that is in use": (
         reported("a1", CUSTOM_NEW=(8, 1, 3.0)),
         {
             (
-                "+ inventories a1 CUSTOM_NEW total=8 reserved=1 min_unit=1 max_unit=8 step_size=1 "
-                "allocation_ratio=3.0 capacity=21 used=0"
+                "+ inventories a1 CUSTOM_NEW allocation_ratio=3.0 capacity=21 max_unit=8 min_unit=1 reserved=1 "
+                "step_size=1 total=8 used=0"
             ),
             "+ resource_classes CUSTOM_NEW",
             "- inventories a1 CUSTOM_IRON",
-            "inventories a1 DISK_GB total=0 reserved=0 max_unit=1 allocation_ratio=1.0 capacity=0 marked",
+            "inventories a1 DISK_GB allocation_ratio=1.0 capacity=0 max_unit=1 reserved=0 total=0 marked",
             "resource_providers a1 generation=21 marked",
-            "returns True",
+            "returns true",
         },
     ),
     "nothing at all": (
         reported("a1"),
         {
             "- inventories a1 CUSTOM_IRON",
-            "inventories a1 DISK_GB total=0 reserved=0 max_unit=1 allocation_ratio=1.0 capacity=0 marked",
+            "inventories a1 DISK_GB allocation_ratio=1.0 capacity=0 max_unit=1 reserved=0 total=0 marked",
             "resource_providers a1 generation=21 marked",
-            "returns True",
+            "returns true",
         },
     ),
     "twice the same": (
         one_after_the_other(FIRST, FIRST),
         {
-            "inventories a CUSTOM_IRON total=8 reserved=0 max_unit=8 allocation_ratio=1.0 capacity=8 marked",
-            "inventories a VCPU total=8 reserved=0 max_unit=8 allocation_ratio=1.0 capacity=8 marked",
+            "inventories a CUSTOM_IRON allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
+            "inventories a VCPU allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
             "resource_providers a generation=11 marked",
-            "returns False",
+            "returns false",
         },
     ),
     "only other traits": (
@@ -68,10 +68,10 @@ CASES: Cases = {
         {
             "+ provider_traits a COMPUTE_NODE",
             "+ traits COMPUTE_NODE",
-            "inventories a CUSTOM_IRON total=8 reserved=0 max_unit=8 allocation_ratio=1.0 capacity=8 marked",
-            "inventories a VCPU total=8 reserved=0 max_unit=8 allocation_ratio=1.0 capacity=8 marked",
+            "inventories a CUSTOM_IRON allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
+            "inventories a VCPU allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
             "resource_providers a generation=12 marked",
-            "returns True",
+            "returns true",
         },
     ),
     "the ratio of an administrator": (
@@ -80,22 +80,22 @@ CASES: Cases = {
         ),
         {
             (
-                "+ inventories a DISK_GB total=8 reserved=0 min_unit=1 max_unit=8 step_size=1 "
-                "allocation_ratio=9.0 capacity=72 used=0"
+                "+ inventories a DISK_GB allocation_ratio=9.0 capacity=72 max_unit=8 min_unit=1 reserved=0 "
+                "step_size=1 total=8 used=0"
             ),
-            "inventories a CUSTOM_IRON total=8 reserved=0 max_unit=8 allocation_ratio=9.0 capacity=72 marked",
-            "inventories a VCPU total=8 reserved=0 max_unit=8 capacity=16 marked",
+            "inventories a CUSTOM_IRON allocation_ratio=9.0 capacity=72 max_unit=8 reserved=0 total=8 marked",
+            "inventories a VCPU capacity=16 max_unit=8 reserved=0 total=8 marked",
             "resource_providers a generation=11 marked",
-            "returns True",
+            "returns true",
         },
     ),
     "no traits are no report of traits": (
         reported("a", VCPU=(8, 0, 1.0), CUSTOM_IRON=(8, 0, 1.0)),
         {
-            "inventories a CUSTOM_IRON total=8 reserved=0 max_unit=8 allocation_ratio=1.0 capacity=8 marked",
-            "inventories a VCPU total=8 reserved=0 max_unit=8 allocation_ratio=1.0 capacity=8 marked",
+            "inventories a CUSTOM_IRON allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
+            "inventories a VCPU allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
             "resource_providers a generation=11 marked",
-            "returns True",
+            "returns true",
         },
     ),
     "an unknown trait": (reported("a", "CUSTOM_NO"), {"refused unknown_trait: No such trait CUSTOM_NO"}),

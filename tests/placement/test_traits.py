@@ -60,8 +60,10 @@ WRITES: Cases = {
     "set, of another generation": (
         lambda store: traits.set_traits(store, uuid("a"), 9, []),
         {
-            "refused generation_conflict: resource provider generation conflict: actual: 10, given: 9. "
-            "Resource provider's generation already changed. Please update the generation and try again."
+            (
+                "refused generation_conflict: resource provider generation conflict: actual: 10, given: 9. "
+                "Resource provider's generation already changed. Please update the generation and try again."
+            )
         },
     ),
     "set unknown ones": (
@@ -72,9 +74,9 @@ WRITES: Cases = {
         lambda store: traits.set_traits(store, "x", 10, ["CUSTOM_NO"]),
         {"refused no_such_provider: No resource provider with uuid x found"},
     ),
-    "create": (lambda store: traits.create(store, "CUSTOM_NEW"), {"+ traits CUSTOM_NEW", "returns True"}),
-    "create again": (lambda store: traits.create(store, "CUSTOM_GOLD"), {"returns False"}),
-    "create a standard one": (lambda store: traits.create(store, "HW_CPU_X86_SSE"), {"returns False"}),
+    "create": (lambda store: traits.create(store, "CUSTOM_NEW"), {"+ traits CUSTOM_NEW", "returns true"}),
+    "create again": (lambda store: traits.create(store, "CUSTOM_GOLD"), {"returns false"}),
+    "create a standard one": (lambda store: traits.create(store, "HW_CPU_X86_SSE"), {"returns false"}),
     "delete": (lambda store: traits.delete_trait(store, "CUSTOM_SPARE"), {"- traits CUSTOM_SPARE"}),
     "delete one in use": (
         lambda store: traits.delete_trait(store, "CUSTOM_GOLD"),
@@ -104,13 +106,13 @@ WRITES: Cases = {
     ),
     "report another of those that a driver reports": (
         reported("HW_CPU_X86_VMX"),
-        {"+ provider_traits a HW_CPU_X86_VMX", "- provider_traits a HW_CPU_X86_AVX", "returns True"},
+        {"+ provider_traits a HW_CPU_X86_VMX", "- provider_traits a HW_CPU_X86_AVX", "returns true"},
     ),
-    "report another": (reported(DISABLED), {"+ provider_traits a COMPUTE_STATUS_DISABLED", "returns True"}),
-    "report what a client had set": (reported("CUSTOM_GOLD"), {"returns False"}),
+    "report another": (reported(DISABLED), {"+ provider_traits a COMPUTE_STATUS_DISABLED", "returns true"}),
+    "report what a client had set": (reported("CUSTOM_GOLD"), {"returns false"}),
     "report one of a driver that reports such": (
         reported("HW_CPU_X86_AVX", "CUSTOM_SPARE"),
-        {"+ provider_traits a CUSTOM_SPARE", "returns True"},
+        {"+ provider_traits a CUSTOM_SPARE", "returns true"},
     ),
 }
 READS: Cases = {
@@ -118,34 +120,34 @@ READS: Cases = {
         lambda store: listed(store),
         {
             (
-                "returns ['COMPUTE_STATUS_DISABLED', 'CUSTOM_GOLD', 'CUSTOM_SPARE', 'HW_CPU_X86_AVX', "
-                "'HW_CPU_X86_SSE', 'HW_CPU_X86_VMX']"
+                "returns "
+                '["COMPUTE_STATUS_DISABLED","CUSTOM_GOLD","CUSTOM_SPARE","HW_CPU_X86_AVX","HW_CPU_X86_SSE","HW_CPU_X86_VMX"]'
             )
         },
     ),
     "that some provider has": (
         lambda store: listed(store, associated=True),
-        {"returns ['CUSTOM_GOLD', 'HW_CPU_X86_AVX']"},
+        {'returns ["CUSTOM_GOLD","HW_CPU_X86_AVX"]'},
     ),
     "that no provider has": (
         lambda store: listed(store, associated=False),
-        {"returns ['COMPUTE_STATUS_DISABLED', 'CUSTOM_SPARE', 'HW_CPU_X86_SSE', 'HW_CPU_X86_VMX']"},
+        {'returns ["COMPUTE_STATUS_DISABLED","CUSTOM_SPARE","HW_CPU_X86_SSE","HW_CPU_X86_VMX"]'},
     ),
-    "of a": (lambda store: of_provider(store, "a"), {"returns ('uuid-a', ['CUSTOM_GOLD', 'HW_CPU_X86_AVX'])"}),
-    "of b1": (lambda store: of_provider(store, "b1"), {"returns ('uuid-b1', [])"}),
+    "of a": (lambda store: of_provider(store, "a"), {'returns ["uuid-a",["CUSTOM_GOLD","HW_CPU_X86_AVX"]]'}),
+    "of b1": (lambda store: of_provider(store, "b1"), {'returns ["uuid-b1",[]]'}),
     "of no provider": (
         lambda store: of_provider(store, "x"),
         {"refused no_such_provider: No resource provider with uuid uuid-x found"},
     ),
-    "a has it": (lambda store: traits.has_trait(store, "a", "CUSTOM_GOLD"), {"returns True"}),
-    "b1 has it not": (lambda store: traits.has_trait(store, "b1", "CUSTOM_GOLD"), {"returns False"}),
-    "a has it not": (lambda store: traits.has_trait(store, "a", "CUSTOM_SPARE"), {"returns False"}),
-    "a custom one is known": (lambda store: traits.is_known(store, "CUSTOM_SPARE"), {"returns True"}),
-    "a standard one is known": (lambda store: traits.is_known(store, "HW_CPU_X86_SSE"), {"returns True"}),
-    "another is not": (lambda store: traits.is_known(store, "CUSTOM_NO"), {"returns False"}),
+    "a has it": (lambda store: traits.has_trait(store, "a", "CUSTOM_GOLD"), {"returns true"}),
+    "b1 has it not": (lambda store: traits.has_trait(store, "b1", "CUSTOM_GOLD"), {"returns false"}),
+    "a has it not": (lambda store: traits.has_trait(store, "a", "CUSTOM_SPARE"), {"returns false"}),
+    "a custom one is known": (lambda store: traits.is_known(store, "CUSTOM_SPARE"), {"returns true"}),
+    "a standard one is known": (lambda store: traits.is_known(store, "HW_CPU_X86_SSE"), {"returns true"}),
+    "another is not": (lambda store: traits.is_known(store, "CUSTOM_NO"), {"returns false"}),
     "ids": (
         writing(lambda tx: trait_ids(tx, ["CUSTOM_SPARE", "CUSTOM_GOLD", "CUSTOM_GOLD"])),
-        {"returns {'CUSTOM_GOLD': 2, 'CUSTOM_SPARE': 3}"},
+        {'returns {"CUSTOM_GOLD":2,"CUSTOM_SPARE":3}'},
     ),
 }
 

@@ -37,12 +37,12 @@ CASES: Cases = {
         {
             "+ allocations s a1 CUSTOM_IRON used=1",
             (
-                "+ ledger 1 consumer=s server_id=s verb=allocate who=eve "
-                'holds=[[1,1,"",4],[2,2,"",2],[2,3,"",1],[4,1,"e",2]]'
+                '+ ledger 1 consumer=s holds=[[1,1,"",4],[2,2,"",2],[2,3,"",1],[4,1,"e",2]] server_id=s '
+                "verb=allocate who=eve"
             ),
             "allocations s a VCPU used=4",
             "allocations s a1 DISK_GB used=2",
-            "consumers s project_id=q user_id=bob generation=8",
+            "consumers s generation=8 project_id=q user_id=bob",
             "inventories a VCPU used=6 marked",
             "inventories a1 CUSTOM_IRON used=1 marked",
             "inventories a1 DISK_GB used=2 marked",
@@ -54,10 +54,10 @@ CASES: Cases = {
         replaced(wanted("t", b=VCPU)),
         {
             "+ allocations t b VCPU used=3",
-            '+ ledger 1 consumer=t server_id=t verb=allocate who=eve holds=[[4,1,"",3]]',
+            '+ ledger 1 consumer=t holds=[[4,1,"",3]] server_id=t verb=allocate who=eve',
             "- allocations t a CUSTOM_IRON",
             "- allocations t a VCPU",
-            "consumers t project_id=q user_id=bob generation=8",
+            "consumers t generation=8 project_id=q user_id=bob",
             "inventories a CUSTOM_IRON used=0 marked",
             "inventories a VCPU used=1 marked",
             "inventories b VCPU used=9 marked",
@@ -68,7 +68,7 @@ CASES: Cases = {
     "nothing": (
         replaced(wanted("t")),
         {
-            "+ ledger 1 consumer=t server_id=t verb=allocate who=eve holds=[]",
+            "+ ledger 1 consumer=t holds=[] server_id=t verb=allocate who=eve",
             "- allocations t a CUSTOM_IRON",
             "- allocations t a VCPU",
             "- consumers t",
@@ -80,10 +80,10 @@ CASES: Cases = {
     "nothing, beside an evacuation": (
         replaced(wanted("s")),
         {
-            '+ ledger 1 consumer=s server_id=s verb=allocate who=eve holds=[[4,1,"e",2]]',
+            '+ ledger 1 consumer=s holds=[[4,1,"e",2]] server_id=s verb=allocate who=eve',
             "- allocations s a VCPU",
             "- allocations s a1 DISK_GB",
-            "consumers s project_id=q user_id=bob generation=8",
+            "consumers s generation=8 project_id=q user_id=bob",
             "inventories a VCPU used=2 marked",
             "inventories a1 DISK_GB used=0 marked",
             "resource_providers a generation=11 marked",
@@ -95,8 +95,8 @@ CASES: Cases = {
         {
             "+ allocations new b VCPU used=3",
             "+ consumer_types VM",
-            "+ consumers new project_id=q user_id=bob type_id=3 generation=1",
-            '+ ledger 1 consumer=new server_id=new verb=allocate who=eve holds=[[4,1,"",3]]',
+            "+ consumers new generation=1 project_id=q type_id=3 user_id=bob",
+            '+ ledger 1 consumer=new holds=[[4,1,"",3]] server_id=new verb=allocate who=eve',
             "inventories b VCPU used=9 marked",
             "resource_providers b generation=41 marked",
         },
@@ -104,7 +104,7 @@ CASES: Cases = {
     "of another type": (
         replaced(wanted("w", 7, "INSTANCE", b={"VCPU": 1}, b1={"DISK_GB": 5})),
         {
-            "consumers w project_id=q user_id=bob type_id=1 generation=8",
+            "consumers w generation=8 project_id=q type_id=1 user_id=bob",
             "resource_providers b generation=41 marked",
             "resource_providers b1 generation=51 marked",
         },
@@ -114,13 +114,13 @@ CASES: Cases = {
         {
             "+ allocations t b VCPU used=3",
             "+ allocations v a VCPU used=3",
-            '+ ledger 1 consumer=t server_id=t verb=allocate who=eve holds=[[4,1,"",3]]',
-            '+ ledger 2 consumer=v server_id=v verb=allocate who=eve holds=[[1,1,"",3]]',
+            '+ ledger 1 consumer=t holds=[[4,1,"",3]] server_id=t verb=allocate who=eve',
+            '+ ledger 2 consumer=v holds=[[1,1,"",3]] server_id=v verb=allocate who=eve',
             "- allocations t a CUSTOM_IRON",
             "- allocations t a VCPU",
             "- allocations v b VCPU",
-            "consumers t project_id=q user_id=bob generation=8",
-            "consumers v project_id=q user_id=bob type_id=2 generation=8",
+            "consumers t generation=8 project_id=q user_id=bob",
+            "consumers v generation=8 project_id=q type_id=2 user_id=bob",
             "inventories a CUSTOM_IRON used=0 marked",
             "inventories a VCPU used=4 marked",
             "resource_providers a generation=11 marked",
@@ -129,14 +129,14 @@ CASES: Cases = {
     ),
     "without comparing": (
         replaced(wanted("v", ANY, b=VCPU)),
-        {"consumers v project_id=q user_id=bob generation=8", "resource_providers b generation=41 marked"},
+        {"consumers v generation=8 project_id=q user_id=bob", "resource_providers b generation=41 marked"},
     ),
     "without comparing, of a new consumer": (
         replaced(wanted("new", ANY, b=VCPU)),
         {
             "+ allocations new b VCPU used=3",
-            "+ consumers new project_id=q user_id=bob generation=1",
-            '+ ledger 1 consumer=new server_id=new verb=allocate who=eve holds=[[4,1,"",3]]',
+            "+ consumers new generation=1 project_id=q user_id=bob",
+            '+ ledger 1 consumer=new holds=[[4,1,"",3]] server_id=new verb=allocate who=eve',
             "inventories b VCPU used=9 marked",
             "resource_providers b generation=41 marked",
         },
@@ -180,20 +180,20 @@ CASES: Cases = {
     "drop": (
         lambda store: drop(store, "t", "eve"),
         {
-            "+ ledger 1 consumer=t server_id=t verb=deallocate who=eve holds=[]",
+            "+ ledger 1 consumer=t holds=[] server_id=t verb=deallocate who=eve",
             "- allocations t a CUSTOM_IRON",
             "- allocations t a VCPU",
             "- consumers t",
             "inventories a CUSTOM_IRON used=0 marked",
             "inventories a VCPU used=1 marked",
             "resource_providers a marked",
-            "returns True",
+            "returns true",
         },
     ),
     "drop, beside an evacuation": (
         lambda store: drop(store, "s", "eve"),
         {
-            '+ ledger 1 consumer=s server_id=s verb=deallocate who=eve holds=[[4,1,"e",2]]',
+            '+ ledger 1 consumer=s holds=[[4,1,"e",2]] server_id=s verb=deallocate who=eve',
             "- allocations s a VCPU",
             "- allocations s a1 DISK_GB",
             "consumers s generation=8",
@@ -201,20 +201,20 @@ CASES: Cases = {
             "inventories a1 DISK_GB used=0 marked",
             "resource_providers a marked",
             "resource_providers a1 marked",
-            "returns True",
+            "returns true",
         },
     ),
     "drop again": (
         one_after_the_other(lambda store: drop(store, "t", "eve"), lambda store: drop(store, "t", "eve")),
         {
-            "+ ledger 1 consumer=t server_id=t verb=deallocate who=eve holds=[]",
+            "+ ledger 1 consumer=t holds=[] server_id=t verb=deallocate who=eve",
             "- allocations t a CUSTOM_IRON",
             "- allocations t a VCPU",
             "- consumers t",
             "inventories a CUSTOM_IRON used=0 marked",
             "inventories a VCPU used=1 marked",
             "resource_providers a marked",
-            "returns False",
+            "returns false",
         },
     ),
     "reshape": (
@@ -235,14 +235,14 @@ CASES: Cases = {
         {
             "+ allocations w b DISK_GB used=4",
             (
-                "+ inventories b DISK_GB total=10 reserved=0 min_unit=1 max_unit=4 step_size=1 "
-                "allocation_ratio=1.0 capacity=10 used=4"
+                "+ inventories b DISK_GB allocation_ratio=1.0 capacity=10 max_unit=4 min_unit=1 reserved=0 "
+                "step_size=1 total=10 used=4"
             ),
-            '+ ledger 1 consumer=w server_id=w verb=reshape who=eve holds=[[4,1,"",1],[4,2,"",4]]',
+            '+ ledger 1 consumer=w holds=[[4,1,"",1],[4,2,"",4]] server_id=w verb=reshape who=eve',
             "- allocations w b1 DISK_GB",
             "- inventories b1 DISK_GB",
-            "consumers w project_id=q user_id=bob generation=8",
-            "inventories b VCPU total=10 reserved=0 max_unit=4 allocation_ratio=1.0 capacity=10 marked",
+            "consumers w generation=8 project_id=q user_id=bob",
+            "inventories b VCPU allocation_ratio=1.0 capacity=10 max_unit=4 reserved=0 total=10 marked",
             "resource_providers b generation=43 marked",
             "resource_providers b1 generation=51 marked",
         },
