@@ -297,8 +297,7 @@ def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:
     """A server that held nothing at all leaves nothing with the migration: then the last outcome decides."""
     if not attempt.previous:
         return False
-    last = msgspec.json.decode(attempt.previous)
-    return bool(last.get("type") == "claimed" and last.get("on_behalf_of") == on_behalf_of)
+    return bool(msgspec.json.decode(attempt.previous).get("on_behalf_of") == on_behalf_of)
 
 
 def _nothing_left(holding: Holding) -> ConsumerChange:

@@ -61,9 +61,9 @@ ALLOCATIONS = {
     ("w", "b", "VCPU", ""): 1,
     ("w", "b1", "DISK_GB", ""): 5,
 }
-COUNTED = {("g", "s", "a"), ("g", "t", "b"), ("h", "v", "b")}  # group, server, host
+COUNTED = {("g", "s", "a"), ("h", "s", "a"), ("g", "t", "b"), ("h", "v", "b")}  # group, server, host
 OUTCOME = '{"type":"claimed","provider":"before"}'  # of the last step of t and v
-TIMES = {"id", "mark", "created_at", "updated_at", "at"}
+TIMES = {"mark", "created_at", "updated_at", "at"}
 Act = Callable[[Store], Awaitable[Any]]
 Cases = dict[str, tuple[Act, set[str]]]
 
@@ -168,7 +168,7 @@ async def everything(store: Store) -> dict[str, dict[str, Any]]:
         for table in tables.metadata.sorted_tables:
             for row in await contents(tx, table) if table.name not in UNSEEN else ():
                 named = {column: names.get(column, {}).get(value, value) for column, value in row.items()}
-                every[_key(table, named)] = {k: v for k, v in named.items() if k not in _key_columns(table)}
+                every[_key(table, named)] = {k: v for k, v in named.items() if k not in ("id", *_key_columns(table))}
         return every
 
     return await store.read(body)

@@ -12,10 +12,14 @@ import pytest
 from kilonova.placement import claims
 from kilonova.placement.batch import BatchMember, Outcomes, claim_many
 from kilonova.placement.claims import Claimed, Fence, GroupRule, HostCandidate, NotClaimed
+from kilonova.schema.tables.control import server_mappings
+from kilonova.store import rows
+from kilonova.store.open import open_store
 from kilonova.world import Store
 from tests.placement.books import ROWS, SMALL, Books, provider_of
-from tests.placement.neighbourhood import Act, Cases, assert_changes
+from tests.placement.neighbourhood import NOW, Act, Cases, StandingClock, assert_changes, play
 from tests.placement.test_claims import APART, BY, at, both, fence
+from tests.support.neighbours import zeros
 
 Run = Callable[[Any], None]
 
@@ -237,3 +241,28 @@ CASES: Cases = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_act_changes_these_rows_and_no_others(tmp_path: Path, name: str) -> None:
     assert_changes(tmp_path, CASES, name)
+
+
+HOURS = 7 * 3600.0  # so old a mapping may have been purged with the fence
+
+
+@pytest.mark.parametrize("mapped_at", [0.0, NOW - HOURS, NOW - 1.0])
+def test_only_servers_that_are_still_mapped_are_claimed(tmp_path: Path, mapped_at: float) -> None:
+    """Where a server has no fence, and its mapping was seen long ago, control is asked again."""
+
+    async def story(store: Store) -> None:
+        control = await open_store("control", f"sqlite:///{tmp_path}/control.db", clock=StandingClock())
+        try:
+            mapping = zeros(server_mappings, server_id="here", cell="cell1", project_id="p", user_id="u")
+            await control.write(lambda tx: rows.put(tx, server_mappings, **mapping))
+            members = [
+                BatchMember(Fence(server, 1, 2, control, mapped_at), (at("b"),)) for server in ("here", "purged", "t")
+            ]
+            outcomes = await claim_many(store, members, **BY)
+            may_be_purged = {"purged"} if NOW - mapped_at > HOURS - 1 else set()
+            assert outcomes.keys() == {"here", "purged", "t"} - may_be_purged - ({"t"} if may_be_purged else set())
+            assert isinstance(outcomes["here"], Claimed)
+        finally:
+            await control.close()
+
+    play(tmp_path, story)

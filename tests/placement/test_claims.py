@@ -103,6 +103,20 @@ CASES: Cases = {
             ),
         },
     ),
+    "claim beside a member on a dead host": (
+        claimed("new", at("b"), group=GroupRule("g", "anti-affinity", dead_host="b")),
+        {
+            "+ allocations new b VCPU used=1",
+            "+ claim_fence new ordinal=2 outcome=returned turn=1",
+            "+ consumers new generation=1 project_id=q user_id=bob",
+            "+ group_use g new b",
+            '+ ledger 1 consumer=new holds=[[4,1,"",1]] ordinal=2 server_id=new turn=1 verb=claim',
+            "groups g",
+            "inventories b VCPU used=7 marked",
+            "resource_providers b generation=41 marked",
+            'returns {"type":"claimed","provider":"uuid-b"}',
+        },
+    ),
     "claim more than one may have": (
         claimed("v", at("b", {"VCPU": 1, "DISK_GB": 1}), at("a", a1={"DISK_GB": 60})),
         {
@@ -150,20 +164,13 @@ CASES: Cases = {
     "move": (
         moved("v", at("a"), group=GroupRule("h", "anti-affinity")),
         {
-            "+ allocations m b VCPU used=3",
-            "+ allocations v a VCPU used=1",
-            "+ consumers m generation=1 project_id=q user_id=bob",
-            "+ group_use h v a",
-            '+ ledger 1 consumer=m holds=[[4,1,"",3]] ordinal=2 server_id=v turn=1 verb=claim_move',
-            '+ ledger 2 consumer=v holds=[[1,1,"",1]] ordinal=2 server_id=v turn=1 verb=claim_move',
-            "- allocations v b VCPU",
             "claim_fence v ordinal=2 outcome=returned",
-            "consumers v generation=8 project_id=q user_id=bob",
             "groups h",
-            "inventories a VCPU used=4 marked",
-            "resource_providers a generation=11 marked",
-            "resource_providers b generation=41 marked",
-            'returns {"type":"claimed","provider":"uuid-a","on_behalf_of":"m"}',
+            (
+                "returns "
+                '{"type":"not_claimed","refused":[{"provider":"uuid-a","reason":"group","sentence":"provider '
+                'uuid-a: anti-affinity group h already has 1 there and allows 1"}]}'
+            ),
         },
     ),
     "move on the same host": (
@@ -200,8 +207,26 @@ CASES: Cases = {
             'returns {"type":"claimed","provider":"uuid-b","on_behalf_of":"m"}',
         },
     ),
-    "move and return": (
-        both(moved("v", at("a")), done(claims.return_move, "v", "m")),
+    "move, refused elsewhere, and another destination": (
+        both(moved("v", at("a")), moved("v", at("x"), step=3), moved("v", at("b"), step=4)),
+        {
+            "+ allocations m b VCPU used=3",
+            "+ consumers m generation=2 project_id=q user_id=bob",
+            '+ ledger 1 consumer=m holds=[[4,1,"",3]] ordinal=2 server_id=v turn=1 verb=claim_move',
+            '+ ledger 2 consumer=v holds=[[1,1,"",1]] ordinal=2 server_id=v turn=1 verb=claim_move',
+            '+ ledger 3 consumer=v holds=[[4,1,"",1]] ordinal=4 server_id=v turn=1 verb=claim_move',
+            "allocations v b VCPU used=1",
+            "claim_fence v ordinal=4 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "inventories a VCPU marked",
+            "inventories b VCPU used=7 marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"claimed","provider":"uuid-b","on_behalf_of":"m"}',
+        },
+    ),
+    "move, refused elsewhere, and return": (
+        both(moved("v", at("a")), moved("v", at("x"), step=3), done(claims.return_move, "v", "m")),
         {
             '+ ledger 1 consumer=m holds=[[4,1,"",3]] ordinal=2 server_id=v turn=1 verb=claim_move',
             '+ ledger 2 consumer=v holds=[[1,1,"",1]] ordinal=2 server_id=v turn=1 verb=claim_move',
@@ -215,26 +240,6 @@ CASES: Cases = {
             "resource_providers a generation=12 marked",
             "resource_providers b generation=42 marked",
             'returns {"type":"returned","returned":1,"dropped":1}',
-        },
-    ),
-    "move and confirm": (
-        both(moved("v", at("a")), done(claims.drop_move, "v", "m")),
-        {
-            "+ allocations v a VCPU used=1",
-            "+ group_use h v a",
-            '+ ledger 1 consumer=m holds=[[4,1,"",3]] ordinal=2 server_id=v turn=1 verb=claim_move',
-            '+ ledger 2 consumer=v holds=[[1,1,"",1]] ordinal=2 server_id=v turn=1 verb=claim_move',
-            "+ ledger 3 consumer=m holds=[] ordinal=9 server_id=v turn=1 verb=drop_move",
-            "- allocations v b VCPU",
-            "- group_use h v b",
-            "claim_fence v ordinal=9 outcome=returned",
-            "consumers v generation=8 project_id=q user_id=bob",
-            "groups h",
-            "inventories a VCPU used=4 marked",
-            "inventories b VCPU used=3 marked",
-            "resource_providers a generation=11 marked",
-            "resource_providers b generation=42 marked",
-            'returns {"type":"dropped","rows":1}',
         },
     ),
     "move, of a group, and return": (
@@ -365,7 +370,9 @@ CASES: Cases = {
             "- consumers s",
             "- consumers t",
             "- group_use g s a",
+            "- group_use h s a",
             "groups g",
+            "groups h",
             "inventories a CUSTOM_IRON used=0 marked",
             "inventories a VCPU used=0 marked",
             "inventories a1 DISK_GB used=0 marked",

@@ -146,19 +146,13 @@ CASES: Cases = {
     "evacuate": (
         evacuated("v", at("a"), group=GroupRule("h", "anti-affinity")),
         {
-            "+ allocations v a VCPU used=1",
-            "+ allocations v b VCPU f used=3",
-            "+ group_use h v a",
-            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
-            "- allocations v b VCPU",
-            "- group_use h v b",
             "claim_fence v ordinal=2 outcome=returned",
-            "consumers v generation=8 project_id=q user_id=bob",
             "groups h",
-            "inventories a VCPU used=4 marked",
-            "resource_providers a generation=11 marked",
-            "resource_providers b generation=41 marked",
-            'returns {"type":"claimed","provider":"uuid-a","on_behalf_of":"f"}',
+            (
+                "returns "
+                '{"type":"not_claimed","refused":[{"provider":"uuid-a","reason":"group","sentence":"provider '
+                'uuid-a: anti-affinity group h already has 1 there and allows 1"}]}'
+            ),
         },
     ),
     "evacuate again": (
@@ -193,6 +187,37 @@ CASES: Cases = {
             "resource_providers a generation=12 marked",
             "resource_providers b generation=42 marked",
             'returns {"type":"claimed","provider":"uuid-b","on_behalf_of":"f"}',
+        },
+    ),
+    "evacuate, refused elsewhere, and another destination": (
+        both(evacuated("v", at("a")), evacuated("v", at("x"), step=3), evacuated("v", at("b"), step=4)),
+        {
+            "+ allocations v b VCPU f used=3",
+            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
+            ('+ ledger 2 consumer=v holds=[[4,1,"",1],[4,1,"f",3]] ordinal=4 server_id=v turn=1 verb=claim_evacuation'),
+            "allocations v b VCPU used=1",
+            "claim_fence v ordinal=4 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "inventories a VCPU marked",
+            "inventories b VCPU used=7 marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"claimed","provider":"uuid-b","on_behalf_of":"f"}',
+        },
+    ),
+    "evacuate, refused elsewhere, and return": (
+        both(evacuated("v", at("a")), evacuated("v", at("x"), step=3), done(claims.return_evacuation, "v", "f")),
+        {
+            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
+            '+ ledger 2 consumer=v holds=[[4,1,"",3]] ordinal=9 server_id=v turn=1 verb=return_evacuation',
+            "allocations v b VCPU",
+            "claim_fence v ordinal=9 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "groups h",
+            "inventories a VCPU marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"returned","returned":1,"dropped":1}',
         },
     ),
     "evacuate and return": (
@@ -256,6 +281,7 @@ CASES: Cases = {
         {
             "+ claim_fence s ordinal=9 outcome=returned turn=1",
             "groups g",
+            "groups h",
             'returns {"type":"returned","returned":0,"dropped":0}',
         },
     ),
