@@ -8,13 +8,14 @@ import pytest
 
 from kilonova.placement import classes
 from kilonova.placement.classes import class_ids, known_ids
+from kilonova.placement.names import standard_classes
 from kilonova.world import Store
 from tests.placement.neighbourhood import Cases, assert_changes, writing
 
 
 async def listed(store: Store) -> list[str]:
     found = await classes.list_classes(store)
-    return [*found[:3], *(name for name in found[3:] if name.startswith("CUSTOM"))]
+    return [*found[:3], *found[len(standard_classes()) :]]
 
 
 WRITES: Cases = {

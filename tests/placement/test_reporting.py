@@ -89,6 +89,31 @@ CASES: Cases = {
             "returns true",
         },
     ),
+    "other traits and other inventories": (
+        reported("a", "COMPUTE_NODE", VCPU=(8, 0, 1.0), CUSTOM_IRON=(8, 0, 1.0)),
+        {
+            "+ provider_traits a COMPUTE_NODE",
+            "+ traits COMPUTE_NODE",
+            "inventories a CUSTOM_IRON allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
+            "inventories a VCPU allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
+            "resource_providers a generation=11 marked",
+            "returns true",
+        },
+    ),
+    "no traits after some": (
+        one_after_the_other(
+            reported("a", "COMPUTE_NODE", VCPU=(8, 0, 1.0), CUSTOM_IRON=(8, 0, 1.0)),
+            reported("a", VCPU=(8, 0, 1.0), CUSTOM_IRON=(8, 0, 1.0)),
+        ),
+        {
+            "+ provider_traits a COMPUTE_NODE",
+            "+ traits COMPUTE_NODE",
+            "inventories a CUSTOM_IRON allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
+            "inventories a VCPU allocation_ratio=1.0 capacity=8 max_unit=8 reserved=0 total=8 marked",
+            "resource_providers a generation=11 marked",
+            "returns false",
+        },
+    ),
     "no traits are no report of traits": (
         reported("a", VCPU=(8, 0, 1.0), CUSTOM_IRON=(8, 0, 1.0)),
         {
