@@ -78,7 +78,7 @@ def _copies(records: AuditRecords, holdings: Holdings) -> Iterator[Difference]:
                 continue
             what = f"copy {report.copy} of server {report.server} on {host}"
             server, state = records.servers.get(report.server), records.copies.get(key)
-            if state is None and report.server not in records.busy:
+            if state is None:
                 text = f"{what} is not recorded; restart the agent there so that the guest is checked"
                 yield Difference("unrecorded_copy", report.server, host, text)
             if server is None:

@@ -48,7 +48,6 @@ async def set_aggregates(
     """Set the provider's aggregates. `raises`: raise the provider's generation; older clients leave it as it is."""
 
     async def body(tx: Tx) -> Provider:
-        await providers.find(tx, uuid)
         ids = await _ids(tx, wanted)
         provider = await providers.lock(tx, uuid, generation)
         before = {row["id"] for row in await tx.all(READ_OF_PROVIDER, provider=provider.id)}

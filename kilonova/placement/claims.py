@@ -163,7 +163,7 @@ async def drop_source(store: Store, server: str, migration: str) -> Dropped:
         moving = holdings[migration]
         if not moving.rows:
             return Dropped(0)
-        await ledger.apply(tx, holdings, [_nothing_left(moving)], origin=Origin("drop_source"))
+        await ledger.apply(tx, holdings, [_nothing_left(moving)], origin=Origin("drop_source", server))
         here = _providers(holdings[server].held_by(CONSUMER))
         await groups.resettle(tx, standing, gone=_providers(moving.rows), here=here)
         return Dropped(len(moving.rows))
@@ -301,8 +301,7 @@ def _was_claimed_for(attempt: Attempt, on_behalf_of: str) -> bool:
     last outcome decides."""
     if not attempt.previous:
         return False
-    last = msgspec.json.decode(attempt.previous)
-    return bool(last.get("type") == "claimed" and last.get("on_behalf_of") == on_behalf_of)
+    return bool(msgspec.json.decode(attempt.previous).get("on_behalf_of") == on_behalf_of)
 
 
 def _nothing_left(holding: Holding) -> ConsumerChange:

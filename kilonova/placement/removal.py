@@ -32,11 +32,7 @@ _HELD = Sql(
         allocations.c.provider_id == bindparam("provider")
     )
 )
-_BELOW = Sql(
-    select(func.count().label("children")).where(
-        resource_providers.c.parent_id == bindparam("provider"), resource_providers.c.id != bindparam("provider")
-    )
-)
+_BELOW = Sql(select(func.count().label("children")).where(resource_providers.c.parent_id == bindparam("provider")))
 
 
 def first_too_many(limit: int) -> Sql:

@@ -157,9 +157,9 @@ def test_the_ledger_says_whose_a_lost_migration_was(run: Run) -> None:
         texts = {column.name: "" for column in ledger.c if str(column.type) == "TEXT" and not column.nullable}
         for consumer, owner in (("m", "s"), ("n", "t"), ("o", "o")):
             await put(stores.placement, ledger, {**texts, "consumer": consumer, "server_id": owner})
-        reading = Reading(held={"m": {}, "o": {}})
+        reading = Reading(held={"m": {}, "n": {}, "o": {}}, server_of={"n": "u"})
         await _ask_ledger(stores.placement, reading)
-        assert reading.server_of == {"m": "s"}
+        assert reading.server_of == {"m": "s", "n": "u"}
 
     run(story)
 

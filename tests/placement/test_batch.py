@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kilonova.placement import claims
 from kilonova.placement.batch import BatchMember, Outcomes, claim_many
 from kilonova.placement.claims import Claimed, Fence, GroupRule, HostCandidate, NotClaimed
+from kilonova.schema.tables.control import server_mappings
+from kilonova.store import rows
+from kilonova.store.open import open_store
+from kilonova.world import Store
 from tests.placement.books import ROWS, SMALL, Books, provider_of
+from tests.placement.neighbourhood import NOW, Act, Cases, StandingClock, assert_changes, play
+from tests.placement.test_claims import APART, BY, at, both, fence
+from tests.support.neighbours import zeros
 
 Run = Callable[[Any], None]
 
@@ -113,3 +123,146 @@ def test_batches_at_once_are_whole_or_not_at_all(run: Run) -> None:
         await books.check()
 
     run(story)
+
+
+def claimed_together(
+    *members: tuple[str, tuple[HostCandidate, ...]], step: int = 2, group: GroupRule | None = None
+) -> Act:
+    given = [BatchMember(fence(server, step), hosts) for server, hosts in members]
+
+    async def act(store: Store) -> Any:
+        return dict(sorted((await claim_many(store, given, group=group, **BY)).items()))
+
+    return act
+
+
+CASES: Cases = {
+    "several": (
+        claimed_together(("new", (at("x"), at("a"))), ("n2", (at("b", b1={"DISK_GB": 1}),)), group=APART),
+        {
+            "+ claim_fence n2 ordinal=2 outcome=returned turn=1",
+            "+ claim_fence new ordinal=2 outcome=returned turn=1",
+            (
+                "returns "
+                '{"n2":{"type":"not_claimed","refused":[{"provider":"uuid-b","reason":"group","sentence":"provider'
+                " uuid-b: anti-affinity group g already has 1 there and allows "
+                '1"}]},"new":{"type":"not_claimed","refused":[{"provider":"uuid-b","reason":"group","sentence":"provider'
+                ' uuid-b: anti-affinity group g already has 1 there and allows 1"}]}}'
+            ),
+        },
+    ),
+    "several, apart": (
+        claimed_together(("n1", (at("a"), at("b"))), ("n2", (at("a"), at("b"))), group=GroupRule("n", "anti-affinity")),
+        {
+            "+ allocations n1 a VCPU used=1",
+            "+ allocations n2 b VCPU used=1",
+            "+ claim_fence n1 ordinal=2 outcome=returned turn=1",
+            "+ claim_fence n2 ordinal=2 outcome=returned turn=1",
+            "+ consumers n1 generation=1 project_id=q user_id=bob",
+            "+ consumers n2 generation=1 project_id=q user_id=bob",
+            "+ group_use n n1 a",
+            "+ group_use n n2 b",
+            "+ groups n",
+            '+ ledger 1 consumer=n1 holds=[[1,1,"",1]] ordinal=2 server_id=n1 turn=1 verb=claim',
+            '+ ledger 2 consumer=n2 holds=[[4,1,"",1]] ordinal=2 server_id=n2 turn=1 verb=claim',
+            "inventories a VCPU used=4 marked",
+            "inventories b VCPU used=7 marked",
+            "resource_providers a generation=11 marked",
+            "resource_providers b generation=41 marked",
+            (
+                "returns "
+                '{"n1":{"type":"claimed","provider":"uuid-a"},"n2":{"type":"claimed","provider":"uuid-b","refused":[{"provider":"uuid-a","reason":"group","sentence":"provider'
+                ' uuid-a: anti-affinity group n already has 1 there and allows 1"}]}}'
+            ),
+        },
+    ),
+    "several, with too little for all": (
+        claimed_together(("n1", (at("a"),)), ("t", (at("a", {"VCPU": 51}),))),
+        {
+            "+ claim_fence n1 ordinal=2 outcome=returned turn=1",
+            "claim_fence t ordinal=2 outcome=returned",
+            (
+                "returns "
+                '{"n1":{"type":"not_claimed","refused":[{"provider":"uuid-a","reason":"wrong_unit","sentence":"provider'
+                " uuid-a: VCPU 51 is more than one consumer may hold, "
+                '50","resource_class":"VCPU","wanted":51,"used":4,"capacity":192}]},"t":{"type":"not_claimed","refused":[{"provider":"uuid-a","reason":"wrong_unit","sentence":"provider'
+                " uuid-a: VCPU 51 is more than one consumer may hold, "
+                '50","resource_class":"VCPU","wanted":51,"used":4,"capacity":192}]}}'
+            ),
+        },
+    ),
+    "several, again": (
+        both(claimed_together(("n1", (at("a"),))), claimed_together(("n1", (at("b"),)), ("n2", (at("b"),)))),
+        {
+            "+ allocations n1 a VCPU used=1",
+            "+ allocations n2 b VCPU used=1",
+            "+ claim_fence n1 ordinal=2 outcome=returned turn=1",
+            "+ claim_fence n2 ordinal=2 outcome=returned turn=1",
+            "+ consumers n1 generation=1 project_id=q user_id=bob",
+            "+ consumers n2 generation=1 project_id=q user_id=bob",
+            '+ ledger 1 consumer=n1 holds=[[1,1,"",1]] ordinal=2 server_id=n1 turn=1 verb=claim',
+            '+ ledger 2 consumer=n2 holds=[[4,1,"",1]] ordinal=2 server_id=n2 turn=1 verb=claim',
+            "inventories a VCPU used=4 marked",
+            "inventories b VCPU used=7 marked",
+            "resource_providers a generation=11 marked",
+            "resource_providers b generation=41 marked",
+            'returns {"n1":{"type":"claimed","provider":"uuid-a"},"n2":{"type":"claimed","provider":"uuid-b"}}',
+        },
+    ),
+    "several, one of which has gone on": (
+        claimed_together(("n1", (at("b"),)), ("t", (at("b"),)), step=0),
+        {
+            "+ allocations n1 b VCPU used=1",
+            "+ claim_fence n1 ordinal=0 outcome=returned turn=1",
+            "+ consumers n1 generation=1 project_id=q user_id=bob",
+            '+ ledger 1 consumer=n1 holds=[[4,1,"",1]] ordinal=0 server_id=n1 turn=1 verb=claim',
+            "inventories b VCPU used=7 marked",
+            "resource_providers b generation=41 marked",
+            'returns {"n1":{"type":"claimed","provider":"uuid-b"}}',
+        },
+    ),
+    "several, one of which has just begun": (
+        claimed_together(("n1", (at("b"),)), ("t", (at("b"),)), step=1),
+        {
+            "+ allocations n1 b VCPU used=1",
+            "+ claim_fence n1 ordinal=1 outcome=returned turn=1",
+            "+ consumers n1 generation=1 project_id=q user_id=bob",
+            '+ ledger 1 consumer=n1 holds=[[4,1,"",1]] ordinal=1 server_id=n1 turn=1 verb=claim',
+            "claim_fence t outcome=returned",
+            "claim_fence v outcome=returned",
+            "inventories b VCPU used=7 marked",
+            "resource_providers b generation=41 marked",
+            'returns {"n1":{"type":"claimed","provider":"uuid-b"},"t":{"type":"claimed","provider":"before"}}',
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_act_changes_these_rows_and_no_others(tmp_path: Path, name: str) -> None:
+    assert_changes(tmp_path, CASES, name)
+
+
+HOURS = 7 * 3600.0  # so old a mapping may have been purged with the fence
+
+
+@pytest.mark.parametrize("mapped_at", [0.0, NOW - HOURS, NOW - 1.0])
+def test_only_servers_that_are_still_mapped_are_claimed(tmp_path: Path, mapped_at: float) -> None:
+    """Where a server has no fence, and its mapping was seen long ago, control is asked again."""
+
+    async def story(store: Store) -> None:
+        control = await open_store("control", f"sqlite:///{tmp_path}/control.db", clock=StandingClock())
+        try:
+            mapping = zeros(server_mappings, server_id="here", cell="cell1", project_id="p", user_id="u")
+            await control.write(lambda tx: rows.put(tx, server_mappings, **mapping))
+            members = [
+                BatchMember(Fence(server, 1, 2, control, mapped_at), (at("b"),)) for server in ("here", "purged", "t")
+            ]
+            outcomes = await claim_many(store, members, **BY)
+            may_be_purged = {"purged"} if NOW - mapped_at > HOURS - 1 else set()
+            assert outcomes.keys() == {"here", "purged", "t"} - may_be_purged - ({"t"} if may_be_purged else set())
+            assert isinstance(outcomes["here"], Claimed)
+        finally:
+            await control.close()
+
+    play(tmp_path, story)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from kilonova.domain.owned import OpenEvacuation, OpenMigration, OwningServer, owned, shares_of
 from kilonova.placement import books as records
+from kilonova.schema.tables import placement as tables
+from kilonova.store import rows
 from tests.placement.books import LARGE, SMALL, Books
+from tests.placement.neighbourhood import play
 
 Run = Callable[[Any], None]
 
@@ -52,3 +56,18 @@ def test_a_record_without_a_claim_means_the_flavor_on_its_host() -> None:
         "pool": {"DISK_GB": 1},
     }
     assert shares_of(None, FLAVOR, None) == {} == owned(OwningServer("s1", {"a": {}}))
+
+
+def test_what_is_held_of_nothing_is_told_by_its_numbers(tmp_path: Path) -> None:
+    """A provider or class that is gone, though something of it is still held."""
+
+    async def story(store: Any) -> None:
+        row = {"consumer": "s", "provider_id": 99, "class_id": 98, "holder": "", "used": 3, "created_at": 1.0}
+        await store.write(lambda tx: rows.put(tx, tables.allocations, **row))
+        await store.write(lambda tx: rows.put(tx, tables.allocations, **{**row, "provider_id": 1, "used": 4}))
+        assert await store.read(records.balance) == [
+            records.Imbalance("a", "98", None, 4),
+            records.Imbalance("99", "98", None, 3),
+        ]
+
+    play(tmp_path, story)

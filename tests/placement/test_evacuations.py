@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from kilonova.placement.claims import Claimed, ClaimReturned, Dropped, GroupRule, NotClaimed
+import pytest
+
+from kilonova.placement import claims
+from kilonova.placement.claims import Claimed, ClaimReturned, Dropped, GroupRule, HostCandidate, NotClaimed
 from tests.placement.books import LARGE, SMALL, Books, provider_of
+from tests.placement.neighbourhood import Act, Cases, assert_changes
+from tests.placement.test_claims import BY, at, both, done, fence
 
 Run = Callable[[Any], None]
 ANTI = GroupRule("web", "anti-affinity")
@@ -130,3 +136,174 @@ def test_the_only_holder_cleaned_after_the_server_is_gone(run: Run) -> None:
         assert await books.drop_holder("s1", "") == Dropped(0), "the server's own rows are nobody's evacuation"
 
     run(story)
+
+
+def evacuated(server: str, *hosts: HostCandidate, step: int = 2, group: GroupRule | None = None) -> Act:
+    return lambda store: claims.claim_evacuation(store, fence(server, step), "f", hosts, group=group, **BY)
+
+
+CASES: Cases = {
+    "evacuate": (
+        evacuated("v", at("a"), group=GroupRule("h", "anti-affinity")),
+        {
+            "claim_fence v ordinal=2 outcome=returned",
+            "groups h",
+            (
+                "returns "
+                '{"type":"not_claimed","refused":[{"provider":"uuid-a","reason":"group","sentence":"provider '
+                'uuid-a: anti-affinity group h already has 1 there and allows 1"}]}'
+            ),
+        },
+    ),
+    "evacuate again": (
+        evacuated("s", at("a")),
+        {
+            "+ allocations s a VCPU f used=1",
+            "+ allocations s a1 DISK_GB f used=10",
+            "+ claim_fence s ordinal=2 outcome=returned turn=1",
+            (
+                '+ ledger 1 consumer=s holds=[[1,1,"",1],[1,1,"f",1],[2,2,"f",10],[4,1,"e",2]] ordinal=2 '
+                "server_id=s turn=1 verb=claim_evacuation"
+            ),
+            "- allocations s a1 DISK_GB",
+            "consumers s generation=8 project_id=q user_id=bob",
+            "inventories a VCPU used=4 marked",
+            "resource_providers a generation=11 marked",
+            "resource_providers a1 generation=21 marked",
+            'returns {"type":"claimed","provider":"uuid-a","on_behalf_of":"f"}',
+        },
+    ),
+    "evacuate to another destination": (
+        both(evacuated("v", at("a")), evacuated("v", at("b"), step=3)),
+        {
+            "+ allocations v b VCPU f used=3",
+            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
+            ('+ ledger 2 consumer=v holds=[[4,1,"",1],[4,1,"f",3]] ordinal=3 server_id=v turn=1 verb=claim_evacuation'),
+            "allocations v b VCPU used=1",
+            "claim_fence v ordinal=3 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "inventories a VCPU marked",
+            "inventories b VCPU used=7 marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"claimed","provider":"uuid-b","on_behalf_of":"f"}',
+        },
+    ),
+    "evacuate, refused elsewhere, and another destination": (
+        both(evacuated("v", at("a")), evacuated("v", at("x"), step=3), evacuated("v", at("b"), step=4)),
+        {
+            "+ allocations v b VCPU f used=3",
+            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
+            ('+ ledger 2 consumer=v holds=[[4,1,"",1],[4,1,"f",3]] ordinal=4 server_id=v turn=1 verb=claim_evacuation'),
+            "allocations v b VCPU used=1",
+            "claim_fence v ordinal=4 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "inventories a VCPU marked",
+            "inventories b VCPU used=7 marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"claimed","provider":"uuid-b","on_behalf_of":"f"}',
+        },
+    ),
+    "evacuate, refused elsewhere, and return": (
+        both(evacuated("v", at("a")), evacuated("v", at("x"), step=3), done(claims.return_evacuation, "v", "f")),
+        {
+            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
+            '+ ledger 2 consumer=v holds=[[4,1,"",3]] ordinal=9 server_id=v turn=1 verb=return_evacuation',
+            "allocations v b VCPU",
+            "claim_fence v ordinal=9 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "groups h",
+            "inventories a VCPU marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"returned","returned":1,"dropped":1}',
+        },
+    ),
+    "evacuate and return": (
+        both(evacuated("v", at("a")), done(claims.return_evacuation, "v", "f")),
+        {
+            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
+            '+ ledger 2 consumer=v holds=[[4,1,"",3]] ordinal=9 server_id=v turn=1 verb=return_evacuation',
+            "allocations v b VCPU",
+            "claim_fence v ordinal=9 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "groups h",
+            "inventories a VCPU marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"returned","returned":1,"dropped":1}',
+        },
+    ),
+    "evacuate, of a group, and return": (
+        both(evacuated("v", at("a"), group=GroupRule("h", "affinity")), done(claims.return_evacuation, "v", "f")),
+        {
+            ('+ ledger 1 consumer=v holds=[[1,1,"",1],[4,1,"f",3]] ordinal=2 server_id=v turn=1 verb=claim_evacuation'),
+            '+ ledger 2 consumer=v holds=[[4,1,"",3]] ordinal=9 server_id=v turn=1 verb=return_evacuation',
+            "allocations v b VCPU",
+            "claim_fence v ordinal=9 outcome=returned",
+            "consumers v generation=9 project_id=q user_id=bob",
+            "groups h",
+            "inventories a VCPU marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=42 marked",
+            'returns {"type":"returned","returned":1,"dropped":1}',
+        },
+    ),
+    "evacuate what holds nothing, and return": (
+        both(evacuated("new", at("a")), done(claims.return_evacuation, "new", "f")),
+        {
+            "+ claim_fence new ordinal=9 outcome=returned turn=1",
+            '+ ledger 1 consumer=new holds=[[1,1,"",1]] ordinal=2 server_id=new turn=1 verb=claim_evacuation',
+            "+ ledger 2 consumer=new holds=[] ordinal=9 server_id=new turn=1 verb=return_evacuation",
+            "inventories a VCPU marked",
+            "resource_providers a generation=12 marked",
+            'returns {"type":"returned","returned":0,"dropped":1}',
+        },
+    ),
+    "evacuate what holds nothing, twice": (
+        both(evacuated("new", at("a")), evacuated("new", at("b"), step=3)),
+        {
+            "+ allocations new b VCPU used=1",
+            "+ claim_fence new ordinal=3 outcome=returned turn=1",
+            "+ consumers new generation=2 project_id=q user_id=bob",
+            '+ ledger 1 consumer=new holds=[[1,1,"",1]] ordinal=2 server_id=new turn=1 verb=claim_evacuation',
+            '+ ledger 2 consumer=new holds=[[4,1,"",1]] ordinal=3 server_id=new turn=1 verb=claim_evacuation',
+            "inventories a VCPU marked",
+            "inventories b VCPU used=7 marked",
+            "resource_providers a generation=12 marked",
+            "resource_providers b generation=41 marked",
+            'returns {"type":"claimed","provider":"uuid-b","on_behalf_of":"f"}',
+        },
+    ),
+    "return no evacuation": (
+        done(claims.return_evacuation, "s", "f"),
+        {
+            "+ claim_fence s ordinal=9 outcome=returned turn=1",
+            "groups g",
+            "groups h",
+            'returns {"type":"returned","returned":0,"dropped":0}',
+        },
+    ),
+    "the source is clean": (
+        lambda store: claims.drop_holder(store, "s", "e"),
+        {
+            '+ ledger 1 consumer=s holds=[[1,1,"",1],[2,2,"",10]] server_id=s verb=drop_holder',
+            "- allocations s b VCPU e",
+            "consumers s generation=8",
+            "inventories b VCPU used=4 marked",
+            "resource_providers b generation=41 marked",
+            'returns {"type":"dropped","rows":1}',
+        },
+    ),
+    "another source is clean": (
+        lambda store: claims.drop_holder(store, "s", "f"),
+        {'returns {"type":"dropped","rows":0}'},
+    ),
+    "no source is clean": (lambda store: claims.drop_holder(store, "s", ""), {'returns {"type":"dropped","rows":0}'}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_act_changes_these_rows_and_no_others(tmp_path: Path, name: str) -> None:
+    assert_changes(tmp_path, CASES, name)

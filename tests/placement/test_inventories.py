@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from kilonova.placement.claims import Claimed, NotClaimed
 from kilonova.placement.refusals import NoSuchProvider
 from kilonova.schema.tables import placement as tables
 from kilonova.store.statements import Sql
-from kilonova.world import Tx
+from kilonova.world import Store, Tx
 from tests.placement.books import LARGE, PROVIDERS, SMALL, USED, Books, provider_of
+from tests.placement.neighbourhood import Act, Cases, assert_changes, one_after_the_other, uuid
 
 Run = Callable[[Any], None]
 SPOIL = Sql(update(tables.inventories).values(used=tables.inventories.c.used + 5))
@@ -190,3 +192,77 @@ def test_a_host_is_disabled_and_enabled_again(run: Run) -> None:
         await traits.set_disabled(books.store, "no such provider", True)
 
     run(story)
+
+
+def accepted(provider: str, accepting: bool) -> Act:
+    return lambda store: inventories.set_accepting(store, uuid(provider), accepting)
+
+
+def registered(provider: str, accepting: bool, number: int) -> Act:
+    return lambda store: inventories.set_by_registration(store, uuid(provider), accepting, number)
+
+
+async def closed(store: Store) -> Any:
+    states = [await inventories.is_accepting(store, uuid(name)) for name in ("a", "b", "x")]
+    return [*states, sorted(await inventories.closed_providers(store))]
+
+
+CASES: Cases = {
+    "make": (
+        lambda store: inventories.ensure_provider(store, uuid("new"), "new"),
+        {"+ resource_providers new accepting=1 generation=0 name=new root_id=new"},
+    ),
+    "make it closed": (
+        lambda store: inventories.ensure_provider(store, uuid("new"), "new", accepting=False),
+        {"+ resource_providers new accepting=0 generation=0 name=new root_id=new"},
+    ),
+    "make what is there": (lambda store: inventories.ensure_provider(store, uuid("a"), "a", accepting=False), set()),
+    "make it with a name that is taken": (
+        lambda store: inventories.ensure_provider(store, uuid("new"), "a"),
+        {"Conflict: cannot make provider uuid-new with the name a: the name a is taken"},
+    ),
+    "make it with another name": (
+        lambda store: inventories.ensure_provider(store, uuid("a"), "new"),
+        {"Conflict: cannot make provider uuid-a with the name new: provider uuid-a is called a"},
+    ),
+    "close": (accepted("a", False), {"resource_providers a accepting=0 generation=11 marked", "returns true"}),
+    "close what does not exist": (accepted("x", False), {"returns false"}),
+    "open what is open": (accepted("a", True), {"returns false"}),
+    "open what does not exist": (accepted("x", True), {"refused no_such_provider: there is no provider uuid-x"}),
+    "close and open": (
+        one_after_the_other(accepted("a", False), accepted("a", True)),
+        {"resource_providers a generation=12 marked", "returns true"},
+    ),
+    "which are closed": (
+        one_after_the_other(accepted("b", False), closed),
+        {"resource_providers b accepting=0 generation=41 marked", 'returns [true,false,false,["uuid-b"]]'},
+    ),
+    "register": (registered("a", True, 1), {"resource_providers a registration=1 marked", "returns true"}),
+    "register and close": (
+        registered("a", False, 1),
+        {"resource_providers a accepting=0 generation=11 registration=1 marked", "returns true"},
+    ),
+    "register what does not exist": (
+        registered("x", False, 1),
+        {"refused no_such_provider: there is no provider uuid-x"},
+    ),
+    "register again": (
+        one_after_the_other(registered("a", True, 2), registered("a", False, 2)),
+        {"resource_providers a accepting=0 generation=11 registration=2 marked", "returns true"},
+    ),
+    "register late": (
+        one_after_the_other(registered("a", True, 2), registered("a", False, 1)),
+        {"resource_providers a registration=2 marked", "returns false"},
+    ),
+    "newest registration": (
+        one_after_the_other(registered("a", True, 2), lambda store: inventories.newest_registration(store, "a")),
+        {"resource_providers a registration=2 marked", "returns 2"},
+    ),
+    "no registration": (lambda store: inventories.newest_registration(store, "a"), {"returns 0"}),
+    "no host": (lambda store: inventories.newest_registration(store, "x"), {"returns 0"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_act_changes_these_rows_and_no_others(tmp_path: Path, name: str) -> None:
+    assert_changes(tmp_path, CASES, name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +13,15 @@ from sqlalchemy import bindparam, select, update
 
 from kilonova.placement import books as records
 from kilonova.placement import ledger
-from kilonova.placement.ledger import ConsumerChange
+from kilonova.placement.ledger import ConsumerChange, Key, Rows
 from kilonova.placement.refusals import LostRace, NoSuchProvider, NotAccepting, OverCapacity, WrongUnit
 from kilonova.schema.tables import placement as tables
+from kilonova.store import rows
 from kilonova.store.statements import Sql
-from kilonova.world import Tx
+from kilonova.world import Store, Tx
 from tests.placement.books import Books, provider_of
+from tests.placement.neighbourhood import play
+from tests.support.neighbours import zeros
 
 Run = Callable[[Any], None]
 SLOTS = Sql(
@@ -92,8 +98,9 @@ def test_amounts_keep_to_the_units(run: Run, units: tuple[int, int, int], senten
             await tx.run(SET_UNITS, least=units[0], most=units[1], step=units[2])
 
         await books.store.write(set_units)
-        with pytest.raises(WrongUnit, match=sentence):
+        with pytest.raises(WrongUnit, match=sentence) as refused:
             await hold(books, "c1", {slot: wrong})
+        assert refused.value.details == {"provider": provider_of("a"), "resource_class": "VCPU", "wanted": wrong}
         await hold(books, "c1", {slot: 2})
 
     run(story)
@@ -194,3 +201,56 @@ def test_a_closed_host_of_which_nothing_is_held_is_noticed(run: Run) -> None:
         assert not await books.consumers()
 
     run(story)
+
+
+KEYS: list[Key] = list(itertools.product((1, 4), (1, 2), ("", "e", "f")))  # two providers, two classes, three holders
+
+
+async def put_offers(tx: Tx) -> None:
+    """Both classes at both providers."""
+    units = {"total": 100, "min_unit": 1, "max_unit": 100, "step_size": 1, "allocation_ratio": 1.0, "capacity": 100}
+    for provider, class_ in ((1, 2), (4, 2)):
+        await rows.put(
+            tx, tables.inventories, **zeros(tables.inventories, provider_id=provider, class_id=class_, **units)
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_a_consumer_held_it_holds_exactly_what_it_shall(tmp_path: Path, seed: int) -> None:
+    """And others what they held, of the same providers, classes and holders."""
+    chance = random.Random(seed)
+
+    def some() -> Rows:
+        return {key: chance.randint(1, 3) for key in KEYS if chance.random() < chance.choice([0.0, 0.3, 0.8])}
+
+    async def story(store: Store) -> None:
+        held: dict[str, Rows] = {}
+        await store.write(put_offers)
+        for _ in range(25):
+            wanted = {consumer: some() for consumer in chance.sample(["new1", "new2", "new3"], chance.randint(1, 2))}
+
+            async def body(tx: Tx, wanted: dict[str, Rows] = wanted, held: dict[str, Rows] = held) -> None:
+                holdings = await ledger.lock(tx, wanted)
+                assert {name: holdings[name].rows for name in wanted} == {name: held.get(name, {}) for name in wanted}
+                changes = [ConsumerChange(name, amounts, "p", "u") for name, amounts in wanted.items()]
+                await ledger.apply(tx, holdings, changes)
+
+            await store.write(body)
+            held |= wanted
+            stored = await store.read(lambda tx: ledger.lock(tx, ["new1", "new2", "new3"]))
+            assert {name: holding.rows for name, holding in stored.items() if holding.rows} == {
+                name: amounts for name, amounts in held.items() if amounts
+            }
+            assert {name for name, holding in stored.items() if holding.exists} == {n for n in held if held[n]}
+            assert await store.read(records.balance) == []
+
+    play(tmp_path, story)
+
+
+def test_one_provider_is_counted_again(tmp_path: Path) -> None:
+    async def story(store: Store) -> None:
+        await store.write(lambda tx: tx.run(SPOIL))
+        await store.write(lambda tx: ledger.recount(tx, 1))
+        assert {one.provider for one in await store.read(records.balance)} == {"a1", "b", "b1"}
+
+    play(tmp_path, story)
