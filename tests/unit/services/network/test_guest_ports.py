@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kilonova.domain.guest_ports import AddressPair, GuestPort, HostRoute, PortAddress, PortRule
 from kilonova.domain.network import WantedPort
-from kilonova.services.network.addresses import covering
 from tests.unit.services.network.bench import Bench, Kind
 
 SERVER = "5e000000-0000-4000-8000-000000000001"
@@ -144,23 +141,6 @@ def test_changed_ports_are_known(bench: Kind) -> None:
         assert await bench.net.changed_ports([SERVER, OTHER_SERVER]) == {SERVER}
 
     bench.run(story)
-
-
-@pytest.mark.parametrize(
-    ("texts", "prefixes"),
-    [
-        ([], []),
-        (["10.0.0.1"], ["10.0.0.1/32"]),
-        (["10.0.0.3", "10.0.0.2", "10.0.0.3"], ["10.0.0.2/31"]),
-        (["10.0.0.1", "10.0.0.2"], ["10.0.0.1/32", "10.0.0.2/32"]),
-        (["10.0.0.1", "10.0.0.3"], ["10.0.0.1/32", "10.0.0.3/32"]),
-        (["10.0.0.0/25", "10.0.0.128/25", "10.0.0.7"], ["10.0.0.0/24"]),
-        (["2001:db8::1", "10.0.0.1", "2001:db8::"], ["10.0.0.1/32", "2001:db8::/127"]),
-        (["10.0.0.5/24"], ["10.0.0.0/24"]),
-    ],
-)
-def test_prefixes_cover_addresses_and_no_others(texts: list[str], prefixes: list[str]) -> None:
-    assert covering(texts) == prefixes
 
 
 def test_peers_of_a_rule() -> None:
