@@ -150,15 +150,12 @@ def _is_usable(subnet: Row, address: Address) -> bool:
 
 async def take_away(tx: Tx, taken: Sequence[Row | Mapping[str, str]]) -> None:
     """Addresses (rows of fixed_ips) go back to where the next port finds them."""
-    if not taken:
-        return
     homes = {row["id"]: row for row in await tx.all(_BY_IDS, ids=sorted({each["subnet_id"] for each in taken}))}
     pools = {subnet_id: msgspec.json.decode(row["pools"]) for subnet_id, row in homes.items()}
     for each in taken:
         subnet_id, address = each["subnet_id"], address_of(each["address"])
         await rows.remove(tx, fixed_ips, subnet_id=subnet_id, address=each["address"])
-        home = homes.get(subnet_id)
-        if home is not None and not is_automatic(home) and is_in_pools(address, pools[subnet_id]):
+        if not is_automatic(homes[subnet_id]) and is_in_pools(address, pools[subnet_id]):
             await ranges.give_back(tx, subnet_id, address)
 
 

@@ -100,9 +100,11 @@ class FloatingIps(Noun[NetworkContext]):
             wanted["ip_address"] = str(address_of(request["floating_ip_address"], "floating_ip_address"))
         wanted = wanted or {"subnet_id": await self._with_room(tx, external["id"])}
         columns = {"device_id": record_id, "device_owner": OWNER, "status": "ACTIVE"}
-        new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns, to_router=True)
-        given = await make_port(tx, external, new, now)
-        return given[0]["ip_address"]
+        new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns)
+        address = (await make_port(tx, external, new, now))[0]["ip_address"]
+        if ":" in address:
+            raise Refused("bad_request", f"Bad floatingip request: {address} is not an IPv4 address.")
+        return address
 
     async def _with_room(self, tx: Tx, network_id: str) -> str:
         """The first IPv4 subnet with a free address; when all are full, any: its refusal is the answer."""

@@ -19,6 +19,7 @@ from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade
 from kilonova.world import Row, Tx
 from tests.support.mappings import map_servers
+from tests.unit.services.network.lock_watch import LockWatch
 
 PROJECT, OTHER = "project-a", "project-b"
 ADMINS = "project-admins"
@@ -114,7 +115,7 @@ class Kind:
                 else:
                     store = PostgresStore("control", self.url)
                 try:
-                    await story(Bench(FaultyStore(store)))
+                    await story(Bench(FaultyStore(LockWatch(store))))
                 finally:
                     await store.close()
 
