@@ -17,8 +17,8 @@ from kilonova.services.network.owners import ROUTER_INTERFACE
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Body, Row
 
-COUNTED = {kind.table.name for kind in KINDS.values()}  # against the quota of their project
-INSIDE = {"ports", "subnets", "fixed_ips", "free_ranges"}  # a network's lock guards them
+COUNTED = {kind.table for kind in KINDS.values()}  # against the quota of their project
+INSIDE = {tables.ports, tables.subnets, tables.fixed_ips, tables.free_ranges}  # a network's lock guards them
 USES_OF_GROUPS = {(tables.port_groups, Insert), (tables.security_groups, Delete)}  # the group's project is locked
 
 
@@ -47,9 +47,9 @@ class _WatchedTx:
     async def one(self, statement: Sql, /, **params: Any) -> Row | None:
         element = statement.element
         if isinstance(element, Select) and element._for_update_arg is not None:
-            kept = {"networks": self._networks, "routers": self._routers}
-            (source,) = element.get_final_froms()
-            kept.get(source.name, set()).add(params["id"])  # type: ignore[attr-defined]
+            for table, locked in ((tables.networks, self._networks), (tables.routers, self._routers)):
+                if element.get_final_froms() == [table]:
+                    locked.add(params["id"])
         elif isinstance(element, Insert) and element.table is tables.projects:
             self._projects.add(params["project_id"])
         row: Row | None = await self._tx.one(statement, **params)
@@ -65,16 +65,16 @@ class _WatchedTx:
 
     async def _check(self, element: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         table: Any = getattr(element, "table", None)
-        if not isinstance(element, Insert | Update | Delete) or not isinstance(table, Table):
+        if not isinstance(element, Insert | Update | Delete) or not isinstance(table, Table) or not rows:
             return
         if table is tables.changed_ports and isinstance(element, Insert):
             await self._check_marks(**rows[0])
             return
         affected = await self._affected(element, table, rows)
         self._is_seeding |= table is tables.seeds  # that counts against no quota
-        if isinstance(element, Insert) and table.name in COUNTED and not self._is_seeding:
+        if isinstance(element, Insert) and table in COUNTED and not self._is_seeding:
             self._need({row["project_id"] for row in rows}, self._projects, table)
-        if table.name in INSIDE and "new_host" not in rows[0]:  # a host comes to all ports of a server at once
+        if table in INSIDE and "new_host" not in rows[0]:  # a host comes to all ports of a server at once
             self._need({await self._network_of(row) for row in affected}, self._networks, table)
         if (table, type(element)) in USES_OF_GROUPS:
             self._need({await self._owner_of(row) for row in affected}, self._projects, table)

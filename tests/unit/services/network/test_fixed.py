@@ -17,7 +17,9 @@ SLAAC = {"ipv6_ra_mode": "slaac", "ipv6_address_mode": "slaac"}
 
 async def two_subnets(bench: Bench) -> tuple[Any, dict[str, str]]:
     """A network with a small IPv4 subnet and an automatic one; the ids of these."""
-    network, four = await bench.network("10.0.0.0/28")
+    network = await bench.one("network")
+    pools = [{"start": "10.0.0.2", "end": "10.0.0.13"}]
+    four = await bench.one("subnet", network_id=network["id"], cidr="10.0.0.0/28", allocation_pools=pools)
     auto = await bench.one("subnet", network_id=network["id"], cidr="2001:db8:0:2::/64", **SLAAC)
     return network, {"four": four["id"], "auto": auto["id"]}
 
@@ -30,6 +32,7 @@ async def two_subnets(bench: Bench) -> tuple[Any, dict[str, str]]:
         ([{"subnet_id": "four"}], ["10.0.0.2"]),
         ([{"subnet_id": "four", "ip_address": ""}], ["10.0.0.2"]),
         ([{"subnet_id": "four", "ip_address": "10.0.0.9"}], ["10.0.0.9"]),
+        ([{"ip_address": "10.0.0.14"}], ["10.0.0.14"]),
         ([{"ip_address": "10.0.0.9"}, {"subnet_id": "four"}], ["10.0.0.9", "10.0.0.2"]),
         ([{"ip_address": f"10.0.0.{last}"} for last in range(2, 7)], [f"10.0.0.{last}" for last in range(2, 7)]),
         ([{"ip_address": f"10.0.0.{last}"} for last in range(2, 8)], "invalid_input"),
@@ -65,8 +68,9 @@ def test_a_wish_for_addresses(bench: Kind, wish: list[dict[str, str]] | None, ex
             assert addresses(port) == expected
             assert [row["position"] for row in await bench.rows(fixed_ips)] == list(range(len(expected)))
             await bench.net.ports.delete(None, port["id"])
+            assert not await bench.rows(fixed_ips)
         free = [(row["subnet_id"], row["first"], row["last"]) for row in await bench.rows(free_ranges)]
-        assert free == [(ids["four"], "0a000002", "0a00000e")], "as before; automatic addresses are no pool's"
+        assert free == [(ids["four"], "0a000002", "0a00000d")], "as before; automatic addresses are no pool's"
 
     bench.run(story)
 
@@ -109,6 +113,7 @@ def test_a_full_subnet_is_named(bench: Kind) -> None:
     async def story(bench: Bench) -> None:
         network, full = await bench.network("10.0.0.0/30")
         await bench.port(network)
+        assert await refusal(bench.port(network)) == "no_more_addresses"
         other = await bench.one("subnet", network_id=network["id"], cidr="10.0.1.0/30")
         assert await refusal(bench.port(network, fixed_ips=[{"subnet_id": full["id"]}])) == "no_more_addresses"
         assert addresses(await bench.port(network, fixed_ips=[{"subnet_id": other["id"]}])) == ["10.0.1.2"]
