@@ -144,12 +144,9 @@ class FloatingIps(Noun[NetworkContext]):
 
     async def _chosen(self, tx: Tx, port: Row, address: str) -> Row:
         fours = [fixed for fixed in await taken_by(tx, [port["id"]]) if ":" not in fixed["address"]]
-        if address:
-            fours = [fixed for fixed in fours if fixed["address"] == address]
-            if not fours:
-                raise Refused("bad_request", f"Port {port['id']} does not have the fixed IPv4 address {address}.")
+        fours = [fixed for fixed in fours if address in ("", fixed["address"])]
         if not fours:
-            raise Refused("bad_request", f"Port {port['id']} has no fixed IPv4 address to be associated with.")
+            raise Refused("bad_request", f"Port {port['id']} has no fixed IPv4 address {address or 'at all'}.")
         if len(fours) > 1:
             raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; give fixed_ip_address.")
         return fours[0]

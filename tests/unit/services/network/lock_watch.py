@@ -23,19 +23,22 @@ USES_OF_GROUPS = {(tables.port_groups, Insert), (tables.security_groups, Delete)
 
 
 class LockWatch:
+    """`meanwhile`: a network, and what another writer does to it before it is locked here, once."""
+
     def __init__(self, store: Any) -> None:
         self._store = store
+        self.meanwhile: tuple[object, Body[object]] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def write(self, body: Body[Any]) -> Any:
-        return await self._store.write(lambda tx: body(_WatchedTx(tx)))
+        return await self._store.write(lambda tx: body(_WatchedTx(self, tx)))
 
 
 class _WatchedTx:
-    def __init__(self, tx: Any) -> None:
-        self._tx = tx
+    def __init__(self, watch: LockWatch, tx: Any) -> None:
+        self._watch, self._tx = watch, tx
         self._projects: set[object] = set()
         self._networks: set[object] = set()
         self._routers: set[object] = set()
@@ -50,10 +53,16 @@ class _WatchedTx:
             for table, locked in ((tables.networks, self._networks), (tables.routers, self._routers)):
                 if element.get_final_froms() == [table]:
                     locked.add(params["id"])
+                    await self._be_late(params["id"])
         elif isinstance(element, Insert) and element.table is tables.projects:
             self._projects.add(params["project_id"])
         row: Row | None = await self._tx.one(statement, **params)
         return row
+
+    async def _be_late(self, locked_id: object) -> None:
+        if self._watch.meanwhile is not None and self._watch.meanwhile[0] == locked_id:
+            (_, faster), self._watch.meanwhile = self._watch.meanwhile, None
+            await faster(self._tx)
 
     async def run(self, statement: Sql, /, **params: Any) -> Any:
         await self._check(statement.element, [params])

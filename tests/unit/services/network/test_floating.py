@@ -111,14 +111,29 @@ def test_a_floating_ip_stands_for_one_address_of_a_port(bench: Kind) -> None:
         taken = {"port_id": port, "fixed_ip_address": "10.0.0.8"}
         assert await refusal(cloud.make(**taken)) == "floating_ip_port_in_use"
         assert ends(await cloud.change(first, **taken)) == (port, "10.0.0.8", "ACTIVE"), "it has it itself"
-        assert ends(await cloud.make(port_id=port, fixed_ip_address="10.0.0.7")) == (port, "10.0.0.7", "ACTIVE")
+        beside = await cloud.make(port_id=port, fixed_ip_address="10.0.0.7")
+        assert ends(beside) == (port, "10.0.0.7", "ACTIVE")
+        await bench.net.floating_ips.delete(None, beside["id"])
         await bench.net.floating_ips.delete(None, first["id"])
+        assert ends(await cloud.change(plain, **taken)) == (port, "10.0.0.8", "ACTIVE")
+        assert ends(await cloud.change(plain, fixed_ip_address="10.0.0.7")) == (port, "10.0.0.7", "ACTIVE")
         assert ends(await cloud.change(plain, **taken)) == (port, "10.0.0.8", "ACTIVE")
         assert ends(await cloud.change(plain, description="only that")) == (port, "10.0.0.8", "ACTIVE")
         assert ends(await cloud.change(plain, port_id=single)) == (single, "10.0.0.2", "ACTIVE")
         assert ends(await cloud.change(plain, fixed_ip_address="10.0.0.2")) == (single, "10.0.0.2", "ACTIVE")
+        assert ends(await cloud.change(plain, fixed_ip_address=None)) == (single, "10.0.0.2", "ACTIVE")
         assert ends(await cloud.change(plain, port_id=None)) == (None, None, "DOWN")
         assert (await cloud.change(plain, dns_name="later"))["dns_name"] == "later"
+
+    bench.run(story)
+
+
+def test_the_same_address_behind_another_router_is_another_one(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        clouds = [await Cloud(bench).build() for _ in range(2)]
+        for cloud in clouds:
+            made = await cloud.make(port_id=cloud.port["id"], fixed_ip_address="10.0.0.7")
+            assert made["router_id"] == cloud.router["id"]
 
     bench.run(story)
 
