@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from ipaddress import ip_network
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import bindparam, select
 
 from kilonova.domain.guest_ports import HostRoute
 from kilonova.domain.host_network import FloatingAddress, HostPort, HostRouter, NetworkDocument, RouterLeg
@@ -64,12 +64,11 @@ _LEGS = Sql(
         .join(fixed_ips, fixed_ips.c.port_id == ports.c.id)
         .join(subnets, subnets.c.id == fixed_ips.c.subnet_id)
     )
-    .where(or_(ports.c.device_owner == ROUTER_INTERFACE, ports.c.device_owner == ROUTER_GATEWAY))
     .order_by(ports.c.id, fixed_ips.c.position)
 )
 _FLOATING = Sql(
     select(*floating_ips.c["router_id", "address", "fixed_address"])
-    .where(STANDS_FOR_A_PORT, floating_ips.c.router_id != "")
+    .where(STANDS_FOR_A_PORT)
     .order_by(floating_ips.c.address)
 )
 

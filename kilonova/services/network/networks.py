@@ -16,7 +16,7 @@ from kilonova.services.network.kinds import NETWORK
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import drop_ports
 from kilonova.services.network.outdated_servers import mark_network
-from kilonova.services.network.owners import DHCP, FLOATING_IP
+from kilonova.services.network.owners import DHCP
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
@@ -140,11 +140,7 @@ class NetworkRecords(Noun[NetworkContext]):
             for floating in await rows.fetch_all(tx, floating_ips, network_id=row["id"], port_id="")
         }
         there = await rows.fetch_all(tx, ports, network_id=row["id"])
-        used = [
-            port["id"]
-            for port in there
-            if port["device_owner"] != DHCP and not (port["device_owner"] == FLOATING_IP and port["id"] in idle)
-        ]
+        used = [port["id"] for port in there if port["device_owner"] != DHCP and port["id"] not in idle]
         if used:
             text = f"Network {row['id']} stays. There are one or more ports still in use on the network"
             raise Refused("network_in_use", f"{text}, the first of them: {', '.join(used[:20])}.")

@@ -157,6 +157,10 @@ def test_what_no_floating_ip_can_stand_for(bench: Kind) -> None:
         ):
             assert await refusal(bench.one("floatingip", viewer=PROJECT, **wish)) == code, wish
         assert not await bench.net.floating_ips.all(None)
+        for wish, what in ((only_six, "at all"), ({**cloud.port, "fixed_ip_address": "10.0.0.9"}, "10.0.0.9")):
+            asked = cloud.make(port_id=wish["id"], fixed_ip_address=wish.get("fixed_ip_address"))
+            with pytest.raises(Refused, match=f"has no fixed IPv4 address {what}."):
+                await asked
 
     bench.run(story)
 
