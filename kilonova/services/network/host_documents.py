@@ -29,9 +29,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
-_SERVERS = Sql(
-    select(ports.c.device_id).where(ports.c.host == bindparam("host"), ports.c.slot >= 0, ports.c.host != "").distinct()
-)
+_SERVERS = Sql(select(ports.c.device_id).where(ports.c.host == bindparam("host"), ports.c.slot >= 0).distinct())
 _PEERS = Sql(
     select(ports.c.network_id, hosts.c.tunnel_address)
     .join(hosts, hosts.c.host == ports.c.host)

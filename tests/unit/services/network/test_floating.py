@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from kilonova.domain.errors import Refused
 from kilonova.schema.tables.network import fixed_ips, ports
 from tests.unit.services.network.bench import ADMINS, OTHER, PROJECT, Bench, Kind, refusal
 
