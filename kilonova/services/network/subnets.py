@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 from sqlalchemy import bindparam, select
@@ -61,7 +61,8 @@ class Subnets(Noun[NetworkContext]):
         if network["mtu"] < LEAST_MTU[net.version]:
             raise Refused("mtu_conflict", f"The mtu of network {network['id']} is too small for IPv{net.version}.")
         for other in await subnets_of(tx, network["id"]):
-            if net_of(other["cidr"]).version == net.version and net_of(other["cidr"]).overlaps(net):
+            there: Any = net_of(other["cidr"])
+            if there.overlaps(net):
                 text = f"Requested subnet with cidr: {net} for network: {network['id']} overlaps with another subnet"
                 raise Refused("subnet_overlaps", f"Invalid input for operation: {text} ({other['id']}).")
         columns = SUBNET.columns_of({**request, **plan})

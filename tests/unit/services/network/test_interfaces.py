@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kilonova.domain.errors import Refused
 from kilonova.schema.tables.network import fixed_ips, ports, subnets
 from kilonova.store import rows
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind, addresses, refusal
@@ -97,7 +98,8 @@ def test_no_two_interfaces_of_a_router_overlap(bench: Kind, by: str) -> None:
 
         first = await second_subnet(bench, await bench.one("network"), "10.0.0.0/24")
         await add("", first)
-        assert await refusal(add("", first)) == "bad_request", "the same"
+        with pytest.raises(Refused, match="already has a port on subnet"):
+            await add("", first)
         assert await refusal(add("10.0.0.0/24")) == "bad_request"
         assert await refusal(add("10.0.0.0/16")) == "bad_request"
         assert await refusal(add("10.9.7.0/24")) == "bad_request", "the way out"
