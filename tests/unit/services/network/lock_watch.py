@@ -87,7 +87,7 @@ class _WatchedTx:
             self._need({await self._network_of(row) for row in affected}, self._networks, table)
         if (table, type(element)) in USES_OF_GROUPS:
             self._need({await self._owner_of(row) for row in affected}, self._projects, table)
-        if table is tables.ports and (not isinstance(element, Update) or "device_owner" in rows[0]):
+        if table is tables.ports and not (isinstance(element, Update) and _stays_owned(affected, rows[0])):
             legs = [row for row in (*affected, *rows) if _get(row, "device_owner") == ROUTER_INTERFACE]
             self._need({_get(row, "device_id") for row in legs}, self._routers, table)
         if table is tables.floating_ips and (not isinstance(element, Update) or rows[0].keys() & {"port_id", "ids"}):
@@ -136,6 +136,10 @@ class _WatchedTx:
         found: Sequence[Row] = await self._tx.all(statement, **params)
         self._tx._stats.statements -= 1  # some tests count those of the service
         return found
+
+
+def _stays_owned(ports: Sequence[Any], change: Mapping[str, Any]) -> bool:
+    return all(port["device_owner"] == change.get("device_owner", port["device_owner"]) for port in ports)
 
 
 def _get(row: Any, name: str) -> Any:

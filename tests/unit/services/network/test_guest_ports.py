@@ -10,7 +10,7 @@ from kilonova.domain.guest_ports import AddressPair, GuestPort, HostRoute, PortA
 from kilonova.domain.network import WantedPort
 from kilonova.services.network import guest_ports
 from kilonova.services.network.service import Networks
-from tests.unit.services.network.bench import Bench, Kind, Uuids
+from tests.unit.services.network.bench import PROJECT, Bench, Kind, Uuids
 
 SERVER = "5e000000-0000-4000-8000-000000000001"
 OTHER_SERVER = "5e000000-0000-4000-8000-000000000002"
@@ -90,6 +90,7 @@ def test_rules_of_every_group_and_addresses_that_members_may_use(both: Kind) -> 
             "security_group_rule", direction="ingress", remote_group_id=web["id"], security_group_id=web["id"]
         )
         pairs = [{"ip_address": "10.0.9.0/24"}, {"ip_address": "10.0.8.1", "mac_address": "fa:16:3e:00:00:01"}]
+        await bench.port(network, allowed_address_pairs=[{"ip_address": "10.0.7.1"}])  # of the default group
         given = await bench.port(network, security_groups=[web["id"]], allowed_address_pairs=pairs)
         await bench.allocate((SERVER, 1, 4), WantedPort(port_id=given["id"]))
         (port,) = (await bench.net.guest_ports([SERVER]))[SERVER]
@@ -101,7 +102,7 @@ def test_rules_of_every_group_and_addresses_that_members_may_use(both: Kind) -> 
         assert [(one.port_min, one.port_max, one.peers) for one in ingress] == [
             (80, 81, None),
             (22, 22, ["192.0.2.0/24"]),
-            (None, None, ["10.0.0.2/32", "10.0.8.1/32", "10.0.9.0/24"]),
+            (None, None, ["10.0.0.3/32", "10.0.8.1/32", "10.0.9.0/24"]),
         ]
         assert len(port.rules) == 5, "what may leave is the group's too"
 
@@ -267,6 +268,24 @@ def test_rules_have_the_numbers_of_the_group(bench: Kind) -> None:
                 ("icmp", 8, None),
                 ("tcp", 1, 9),
             ]
+
+    bench.run(story)
+
+
+def test_rules_of_one_request_are_told_in_the_order_of_their_ids(bench: Kind) -> None:
+    """Else a host would see a change where there is none."""
+
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        group = await bench.one("security_group", name="web")
+        rule = {"project_id": PROJECT, "security_group_id": group["id"], "direction": "ingress", "protocol": "tcp"}
+        wishes = [{**rule, "port_range_min": number, "port_range_max": number} for number in range(1, 9)]
+        made = await bench.net.rules.create(None, wishes)
+        wanted = WantedPort(network_id=network["id"])
+        await bench.allocate((SERVER, 1, 4), wanted, security_groups=[group["id"]])
+        (port,) = (await bench.net.guest_ports([SERVER]))[SERVER]
+        in_order = [each["port_range_min"] for each in sorted(made, key=lambda each: str(each["id"]))]
+        assert [each.port_min for each in port.rules if each.protocol] == in_order
 
     bench.run(story)
 
