@@ -116,7 +116,7 @@ class NetworkRecords(Noun[NetworkContext]):
         if unshared and await tx.one(_OF_OTHERS, network_id=row["id"], project_id=row["project_id"]) is not None:
             text = f"Network {row['name'] or row['id']} is used by other projects; it stays shared."
             raise Refused("shared_in_use", text)
-        if request.get("router:external") is False and row["external"]:
+        if request.get("router:external") is False:
             used = await rows.fetch(tx, routers, gateway_network_id=row["id"])
             if used is not None or await rows.fetch(tx, floating_ips, network_id=row["id"]) is not None:
                 text = f"External network {row['id']} has routers or floating ips; it stays external."
@@ -134,10 +134,11 @@ class NetworkRecords(Noun[NetworkContext]):
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         """Delete the network. Ports that no user created (DHCP's, and of unassociated floating ips) are deleted too;
-        with any other port the network stays."""
+        with any other port the network stays. The gateway of the router that an associated one goes through is such a
+        port."""
         idle = {
             floating["own_port_id"]: floating["id"]
-            for floating in await rows.fetch_all(tx, floating_ips, network_id=row["id"], port_id="")
+            for floating in await rows.fetch_all(tx, floating_ips, network_id=row["id"])
         }
         there = await rows.fetch_all(tx, ports, network_id=row["id"])
         used = [port["id"] for port in there if port["device_owner"] != DHCP and port["id"] not in idle]

@@ -123,13 +123,15 @@ def test_the_node_is_a_peer_where_a_router_is(bench: Kind) -> None:
         routed, subnet = await bench.network("10.1.0.0/24")
         await bench.allocate((SERVERS[2], 1, 1), WantedPort(network_id=routed["id"]), host="host1")
         router = await bench.one("router")
+        _, far_away = await bench.network("10.2.0.0/24")
+        await bench.net.interfaces.add(None, router["id"], subnet_id=far_away["id"])
         await bench.port({"id": network_id}, device_id=router["id"])  # only says so
         await bench.net.interfaces.add(None, router["id"], subnet_id=subnet["id"])
         for host in TUNNELS:
             await document(bench, host)
         own, other, node = TUNNELS.values()
         assert (await document(bench, "host1")).peers == {network_id: [own, other], routed["id"]: [own, node]}
-        assert (await document(bench, "node")).peers == {routed["id"]: [own, node]}
+        assert (await document(bench, "node")).peers == {routed["id"]: [own, node], far_away["network_id"]: [node]}
         await document(bench, "node", tunnel_address="")
         assert (await document(bench, "host1")).peers == {network_id: [own, other], routed["id"]: [own]}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kilonova.domain.errors import Refused
 from kilonova.schema.tables import network as tables
 from kilonova.services.network import networks
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind, refusal
@@ -83,6 +84,16 @@ def test_attributes_of_the_provider_that_do_not_go_together(bench: Kind, wish: d
     bench.run(story)
 
 
+@pytest.mark.parametrize(("kind", "need"), [("vlan", "needs"), ("flat", "needs"), ("vxlan", "takes no")])
+def test_whether_a_physical_network_is_needed_is_said(bench: Kind, kind: str, need: str) -> None:
+    async def story(bench: Bench) -> None:
+        physical = {} if need == "needs" else {"provider:physical_network": "one"}
+        with pytest.raises(Refused, match=f"'{kind}' {need} provider:physical_network"):
+            await bench.one("network", **{"provider:network_type": kind}, **physical)
+
+    bench.run(story)
+
+
 def test_segments_are_given_once_the_lowest_free_one_first(bench: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(networks, "SEGMENTS", {"vlan": (2, 5), "vxlan": (2, 4), "gre": (2, 9)})
 
@@ -95,6 +106,8 @@ def test_segments_are_given_once_the_lowest_free_one_first(bench: Kind, monkeypa
         assert [await segment(**VLAN) for _ in range(2)] == [2, 3]
         assert await segment(**other, **{"provider:segmentation_id": 3}) == 3, "each physical network has its own"
         assert [await segment(**other) for _ in range(2)] == [2, 4]
+        assert await segment(**{"provider:network_type": "gre"}) == 2, "and so has each type"
+        assert await segment(**{"provider:network_type": "gre", "provider:segmentation_id": 4}) == 4
         assert [await segment() for _ in range(3)] == [2, 3, 4]
         assert await refusal(segment()) == "no_network_available"
         assert await refusal(segment(**VLAN, **{"provider:segmentation_id": 3})) == "segment_in_use"
@@ -128,12 +141,19 @@ def test_a_network_stays_shared_while_others_have_ports_there(bench: Kind) -> No
         update, off = bench.net.networks.update, {"shared": False}
         await bench.port(network)
         theirs = await bench.port(network, OTHER)
-        assert await refusal(update(None, network["id"], off)) == "shared_in_use"
+        for name in ("blue", ""):
+            await update(None, network["id"], {"name": name})
+            with pytest.raises(Refused, match=f"Network {name or network['id']} is used by other projects") as why:
+                await update(None, network["id"], off)
+            assert why.value.code == "shared_in_use"
         assert (await update(None, network["id"], {"shared": True, "name": "x"}))["shared"] is True
         assert (await update(None, network["id"], {"name": "y"}))["shared"] is True
         assert (await update(None, beside["id"], off))["shared"] is False
         await bench.net.ports.delete(None, theirs["id"])
         assert (await update(None, network["id"], off))["shared"] is False
+        await bench.port(beside, "")  # nobody's
+        await update(None, beside["id"], {"shared": True})
+        assert (await update(None, beside["id"], off))["shared"] is False
         await bench.port(network, OTHER)  # an administrator's act
         assert (await update(None, network["id"], off))["shared"] is False, "it was not shared before"
 
