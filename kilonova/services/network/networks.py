@@ -136,18 +136,16 @@ class NetworkRecords(Noun[NetworkContext]):
         """Delete the network. Ports that no user created (DHCP's, and of unassociated floating ips) are deleted too;
         with any other port the network stays. The gateway of the router that an associated one goes through is such a
         port."""
-        idle = {
-            floating["own_port_id"]: floating["id"]
-            for floating in await rows.fetch_all(tx, floating_ips, network_id=row["id"])
-        }
+        inside = await rows.fetch_all(tx, floating_ips, network_id=row["id"])
+        own = {floating["own_port_id"] for floating in inside}
         there = await rows.fetch_all(tx, ports, network_id=row["id"])
-        used = [port["id"] for port in there if port["device_owner"] != DHCP and port["id"] not in idle]
+        used = [port["id"] for port in there if port["device_owner"] != DHCP and port["id"] not in own]
         if used:
             text = f"Network {row['id']} stays. There are one or more ports still in use on the network"
             raise Refused("network_in_use", f"{text}, the first of them: {', '.join(used[:20])}.")
         await drop_ports(tx, there)
-        for floating_id in idle.values():
-            await rows.remove(tx, tags, record_id=floating_id)
+        for floating in inside:
+            await rows.remove(tx, tags, record_id=floating["id"])
         await rows.remove(tx, floating_ips, network_id=row["id"])
         for subnet in await rows.fetch_all(tx, subnets, network_id=row["id"]):
             await rows.remove(tx, free_ranges, subnet_id=subnet["id"])

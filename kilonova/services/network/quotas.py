@@ -61,7 +61,7 @@ class NetworkQuotas(ServiceQuotas):
 
     async def _counted(self, tx: Tx, project_id: str, kind: str, limit: int) -> int:
         """Counted as far as it matters."""
-        row = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
+        row = await tx.one(_counted(kind, True), project_id=project_id, most=limit)
         return 0 if row is None else int(row["used"])
 
     async def show(self, project_id: str) -> dict[str, int]:

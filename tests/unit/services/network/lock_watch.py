@@ -90,6 +90,8 @@ class _WatchedTx:
         if table is tables.ports and not (isinstance(element, Update) and _stays_owned(affected, rows[0])):
             legs = [row for row in (*affected, *rows) if _get(row, "device_owner") == ROUTER_INTERFACE]
             self._need({_get(row, "device_id") for row in legs}, self._routers, table)
+        if table is tables.limits:
+            self._need({row["project_id"] for row in affected}, self._projects, table)
         if table is tables.floating_ips and (not isinstance(element, Update) or rows[0].keys() & {"port_id", "ids"}):
             await self._check_floating(affected, rows)
 

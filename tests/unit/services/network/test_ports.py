@@ -160,6 +160,17 @@ def test_groups_of_a_port_are_its_own(bench: Kind) -> None:
     bench.run(story)
 
 
+def test_a_port_is_made_in_a_network_that_its_project_sees(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        theirs, _ = await bench.network(project=OTHER)
+        for network in (theirs, {"id": "none"}):
+            assert await refusal(bench.port(network, viewer=PROJECT)) == "network_not_found"
+        await bench.net.networks.update(None, theirs["id"], {"shared": True})
+        assert (await bench.port(theirs, viewer=PROJECT))["network_id"] == theirs["id"]
+
+    bench.run(story)
+
+
 def test_several_ports_of_projects_without_a_default_group(bench: Kind) -> None:
     """Each project gets its own; a port of nobody has none."""
 
