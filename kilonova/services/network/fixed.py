@@ -83,11 +83,11 @@ class Addressing:
     async def _as_wished(self, request: Mapping[str, Any], to_router: bool) -> None:
         address = address_of(request["ip_address"]) if request.get("ip_address") else None
         subnet = self._subnet_for(request.get("subnet_id") or "", address)
-        if is_automatic(subnet) and not to_router:
+        if is_automatic(subnet):
             own = from_mac(net_of(subnet["cidr"]), self._mac)
-            if address not in (None, own):
+            if address not in (None, own) and not to_router:
                 raise invalid(f"{address} cannot be chosen: the subnet {subnet['id']} is for automatic addresses.")
-            address = own
+            address = address or own
         if address is not None:
             await self._put_checked(subnet, address)
             await ranges.take(self._tx, subnet["id"], address)

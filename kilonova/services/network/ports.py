@@ -155,7 +155,7 @@ class Ports(Noun[NetworkContext]):
 
 def _or_empty(key: str, value: Any) -> Any:
     """A null empties what is a list, a map or a text."""
-    if value is not None or key in ("security_groups", "fixed_ips", "mac_address"):
+    if value is not None:
         return value
     return {"allowed_address_pairs": [], "binding:profile": {}}.get(key, "")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kilonova.schema.tables.network import fixed_ips, ports
+from kilonova.services.network.addresses import from_mac, net_of
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind, refusal
 
 EXTERNAL = {"router:external": True}
@@ -72,6 +73,24 @@ def test_the_way_out_of_a_router(bench: Kind) -> None:
         assert shown == {router["id"]: "172.24.4.2", beside["id"]: "172.24.4.3"}
         await bench.net.routers.delete(None, router["id"])
         assert await gateways(bench) == [(one["id"], ["172.24.4.3"])]
+
+    bench.run(story)
+
+
+def test_the_way_out_by_an_automatic_subnet(bench: Kind) -> None:
+    """A router may choose its address there; otherwise it makes one from its MAC, as any other device."""
+
+    async def story(bench: Bench) -> None:
+        modes = {"ipv6_ra_mode": "slaac", "ipv6_address_mode": "slaac"}
+        outside = await bench.one("network", **EXTERNAL)
+        auto = await bench.one("subnet", network_id=outside["id"], cidr="2001:db8:1::/64", **modes)
+        for wish in (None, [{"subnet_id": auto["id"]}], [{"ip_address": "2001:db8:1::9"}]):
+            info = {"network_id": outside["id"], **({} if wish is None else {"external_fixed_ips": wish})}
+            router = await bench.one("router", **{INFO: info})
+            (row,) = [row for row in await bench.rows(ports) if row["device_id"] == router["id"]]
+            own = str(from_mac(net_of("2001:db8:1::/64"), row["mac"]))
+            (fixed,) = router[INFO]["external_fixed_ips"]
+            assert fixed["ip_address"] == ("2001:db8:1::9" if wish and "ip_address" in wish[0] else own)
 
     bench.run(story)
 
