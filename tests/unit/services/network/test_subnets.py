@@ -122,6 +122,16 @@ def test_a_mode_that_does_not_fit_is_named(bench: Kind) -> None:
     bench.run(story)
 
 
+@pytest.mark.parametrize(("cidr", "least"), [("10.0.0.0/24", 68), ("2001:db8::/64", 1280)])
+def test_a_network_with_a_small_mtu_has_no_such_subnet(bench: Kind, cidr: str, least: int) -> None:
+    async def story(bench: Bench) -> None:
+        small, enough = [await bench.one("network", mtu=mtu) for mtu in (least - 1, least)]
+        assert await refusal(bench.one("subnet", network_id=small["id"], cidr=cidr)) == "mtu_conflict"
+        await bench.one("subnet", network_id=enough["id"], cidr=cidr)
+
+    bench.run(story)
+
+
 def test_subnets_of_a_network_do_not_overlap(bench: Kind) -> None:
     async def story(bench: Bench) -> None:
         network, _ = await bench.network("10.0.0.0/24")
