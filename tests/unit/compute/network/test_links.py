@@ -41,12 +41,7 @@ def test_what_ip_shows():
                 "info_slave_data": {"isolated": True},
             },
         },
-        {
-            "ifname": "vlan",
-            "mtu": 1500,
-            "flags": ["LOWER_UP"],
-            "linkinfo": {"info_kind": "vlan", "info_data": {"id": 9}},
-        },
+        {"ifname": "vlan", "mtu": 1500, "flags": ["LOWER_UP"], "linkinfo": vlan},
         {"ifname": "port", "mtu": 1500, "linkinfo": {"info_kind": "veth", "info_slave_data": {"isolated": False}}},
     ]
     assert present(shown) == {
