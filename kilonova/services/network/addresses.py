@@ -54,9 +54,9 @@ def address_of(text: str, what: str = "ip_address") -> Address:
 
 def net_of(text: str, what: str = "cidr") -> Net:
     """Parse a CIDR. Host bits are dropped, as Neutron does; a netmask instead of a prefix length is refused."""
-    _, slash, prefix = text.partition("/")
+    prefix = text.partition("/")[2]
     try:
-        if slash and "%" not in text and prefix.isascii() and prefix.isdigit() and len(prefix) <= 3:
+        if 0 < len(prefix) <= 3 and "%" not in text:
             return ip_network(text, strict=False)
     except ValueError:
         pass

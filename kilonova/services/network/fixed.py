@@ -83,11 +83,11 @@ class Addressing:
     async def _as_wished(self, request: Mapping[str, Any], to_router: bool) -> None:
         address = address_of(request["ip_address"]) if request.get("ip_address") else None
         subnet = self._subnet_for(request.get("subnet_id") or "", address)
-        if is_automatic(subnet) and not to_router:
+        if is_automatic(subnet):
             own = from_mac(net_of(subnet["cidr"]), self._mac)
-            if address not in (None, own):
+            if address not in (None, own) and not to_router:
                 raise invalid(f"{address} cannot be chosen: the subnet {subnet['id']} is for automatic addresses.")
-            address = own
+            address = address or own
         if address is not None:
             await self._put_checked(subnet, address)
             await ranges.take(self._tx, subnet["id"], address)
@@ -150,15 +150,12 @@ def _is_usable(subnet: Row, address: Address) -> bool:
 
 async def take_away(tx: Tx, taken: Sequence[Row | Mapping[str, str]]) -> None:
     """Free addresses (rows of fixed_ips) for the next port."""
-    if not taken:
-        return
     homes = {row["id"]: row for row in await tx.all(_BY_IDS, ids=sorted({each["subnet_id"] for each in taken}))}
     pools = {subnet_id: msgspec.json.decode(row["pools"]) for subnet_id, row in homes.items()}
     for each in taken:
         subnet_id, address = each["subnet_id"], address_of(each["address"])
         await rows.remove(tx, fixed_ips, subnet_id=subnet_id, address=each["address"])
-        home = homes.get(subnet_id)
-        if home is not None and not is_automatic(home) and is_in_pools(address, pools[subnet_id]):
+        if not is_automatic(homes[subnet_id]) and is_in_pools(address, pools[subnet_id]):
             await ranges.give_back(tx, subnet_id, address)
 
 

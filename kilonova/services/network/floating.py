@@ -100,9 +100,11 @@ class FloatingIps(Noun[NetworkContext]):
             wanted["ip_address"] = str(address_of(request["floating_ip_address"], "floating_ip_address"))
         wanted = wanted or {"subnet_id": await self._with_room(tx, external["id"])}
         columns = {"device_id": record_id, "device_owner": OWNER, "status": "ACTIVE"}
-        new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns, to_router=True)
-        given = await make_port(tx, external, new, now)
-        return given[0]["ip_address"]
+        new = NewPort(id=own_id, project_id="", fixed_ips=[wanted], columns=columns)
+        address = (await make_port(tx, external, new, now))[0]["ip_address"]
+        if ":" in address:
+            raise Refused("bad_request", f"Bad floatingip request: {address} is not an IPv4 address.")
+        return address
 
     async def _with_room(self, tx: Tx, network_id: str) -> str:
         """Return the first IPv4 subnet with a free address; if all are full, any of them, whose allocation then
@@ -143,12 +145,9 @@ class FloatingIps(Noun[NetworkContext]):
 
     async def _chosen(self, tx: Tx, port: Row, address: str) -> Row:
         fours = [fixed for fixed in await taken_by(tx, [port["id"]]) if ":" not in fixed["address"]]
-        if address:
-            fours = [fixed for fixed in fours if fixed["address"] == address]
-            if not fours:
-                raise Refused("bad_request", f"Port {port['id']} does not have the fixed IPv4 address {address}.")
+        fours = [fixed for fixed in fours if address in ("", fixed["address"])]
         if not fours:
-            raise Refused("bad_request", f"Port {port['id']} has no fixed IPv4 address to be associated with.")
+            raise Refused("bad_request", f"Port {port['id']} has no fixed IPv4 address {address or 'at all'}.")
         if len(fours) > 1:
             raise Refused("bad_request", f"Port {port['id']} has several fixed IPv4 addresses; give fixed_ip_address.")
         return fours[0]

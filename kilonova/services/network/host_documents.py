@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from ipaddress import ip_network
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import bindparam, select
 
 from kilonova.domain.guest_ports import HostRoute
 from kilonova.domain.host_network import FloatingAddress, HostPort, HostRouter, NetworkDocument, RouterLeg
@@ -29,9 +29,7 @@ from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 
-_SERVERS = Sql(
-    select(ports.c.device_id).where(ports.c.host == bindparam("host"), ports.c.slot >= 0, ports.c.host != "").distinct()
-)
+_SERVERS = Sql(select(ports.c.device_id).where(ports.c.host == bindparam("host"), ports.c.slot >= 0).distinct())
 _PEERS = Sql(
     select(ports.c.network_id, hosts.c.tunnel_address)
     .join(hosts, hosts.c.host == ports.c.host)
@@ -64,12 +62,11 @@ _LEGS = Sql(
         .join(fixed_ips, fixed_ips.c.port_id == ports.c.id)
         .join(subnets, subnets.c.id == fixed_ips.c.subnet_id)
     )
-    .where(or_(ports.c.device_owner == ROUTER_INTERFACE, ports.c.device_owner == ROUTER_GATEWAY))
     .order_by(ports.c.id, fixed_ips.c.position)
 )
 _FLOATING = Sql(
     select(*floating_ips.c["router_id", "address", "fixed_address"])
-    .where(STANDS_FOR_A_PORT, floating_ips.c.router_id != "")
+    .where(STANDS_FOR_A_PORT)
     .order_by(floating_ips.c.address)
 )
 

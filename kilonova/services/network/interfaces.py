@@ -105,7 +105,7 @@ class Interfaces:
                     raise Refused("bad_request", f"Router already has a port on subnet {subnet['id']}.")
                 one: Any = net_of(there["cidr"])
                 other: Any = net_of(subnet["cidr"])
-                if one.version == other.version and one.overlaps(other):
+                if one.overlaps(other):
                     text = f"Cidr {other} of subnet {subnet['id']} overlaps with {one} of subnet {there['subnet_id']}."
                     raise Refused("bad_request", text)
 

@@ -16,7 +16,7 @@ from kilonova.services.network.kinds import NETWORK
 from kilonova.services.network.locks import lock_network, lock_project
 from kilonova.services.network.making import drop_ports
 from kilonova.services.network.outdated_servers import mark_network
-from kilonova.services.network.owners import DHCP, FLOATING_IP
+from kilonova.services.network.owners import DHCP
 from kilonova.store import rows
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
@@ -116,7 +116,7 @@ class NetworkRecords(Noun[NetworkContext]):
         if unshared and await tx.one(_OF_OTHERS, network_id=row["id"], project_id=row["project_id"]) is not None:
             text = f"Network {row['name'] or row['id']} is used by other projects; it stays shared."
             raise Refused("shared_in_use", text)
-        if request.get("router:external") is False and row["external"]:
+        if request.get("router:external") is False:
             used = await rows.fetch(tx, routers, gateway_network_id=row["id"])
             if used is not None or await rows.fetch(tx, floating_ips, network_id=row["id"]) is not None:
                 text = f"External network {row['id']} has routers or floating ips; it stays external."
@@ -134,23 +134,18 @@ class NetworkRecords(Noun[NetworkContext]):
 
     async def remove(self, tx: Tx, viewer: str | None, row: Row) -> None:
         """Delete the network. Ports that no user created (DHCP's, and of unassociated floating ips) are deleted too;
-        with any other port the network stays."""
-        idle = {
-            floating["own_port_id"]: floating["id"]
-            for floating in await rows.fetch_all(tx, floating_ips, network_id=row["id"], port_id="")
-        }
+        with any other port the network stays. The gateway of the router that an associated one goes through is such a
+        port."""
+        inside = await rows.fetch_all(tx, floating_ips, network_id=row["id"])
+        own = {floating["own_port_id"] for floating in inside}
         there = await rows.fetch_all(tx, ports, network_id=row["id"])
-        used = [
-            port["id"]
-            for port in there
-            if port["device_owner"] != DHCP and not (port["device_owner"] == FLOATING_IP and port["id"] in idle)
-        ]
+        used = [port["id"] for port in there if port["device_owner"] != DHCP and port["id"] not in own]
         if used:
             text = f"Network {row['id']} stays. There are one or more ports still in use on the network"
             raise Refused("network_in_use", f"{text}, the first of them: {', '.join(used[:20])}.")
         await drop_ports(tx, there)
-        for floating_id in idle.values():
-            await rows.remove(tx, tags, record_id=floating_id)
+        for floating in inside:
+            await rows.remove(tx, tags, record_id=floating["id"])
         await rows.remove(tx, floating_ips, network_id=row["id"])
         for subnet in await rows.fetch_all(tx, subnets, network_id=row["id"]):
             await rows.remove(tx, free_ranges, subnet_id=subnet["id"])

@@ -60,8 +60,8 @@ class NetworkQuotas(ServiceQuotas):
         return limit < 0 or await self._counted(tx, project_id, kind, limit) + count <= limit
 
     async def _counted(self, tx: Tx, project_id: str, kind: str, limit: int) -> int:
-        """Count the project's records, but not beyond the limit plus one."""
-        row = await tx.one(_counted(kind, True), project_id=project_id, most=limit + 1)
+        """Count the project's records up to the limit."""
+        row = await tx.one(_counted(kind, True), project_id=project_id, most=limit)
         return 0 if row is None else int(row["used"])
 
     async def show(self, project_id: str) -> dict[str, int]:

@@ -54,7 +54,7 @@ class Routers(Noun[NetworkContext]):
     kind = ROUTER
 
     async def dress(self, tx: Tx, records: Sequence[Record], record_rows: Sequence[Row]) -> None:
-        addresses = await addresses_of(tx, [row["gateway_port_id"] for row in record_rows if row["gateway_port_id"]])
+        addresses = await addresses_of(tx, [row["gateway_port_id"] for row in record_rows])
         for record, row in zip(records, record_rows, strict=True):
             record["availability_zones"] = [ZONE]
             record[GATEWAY_INFO] = None

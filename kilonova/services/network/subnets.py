@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 from sqlalchemy import bindparam, select
@@ -61,7 +61,8 @@ class Subnets(Noun[NetworkContext]):
         if network["mtu"] < LEAST_MTU[net.version]:
             raise Refused("mtu_conflict", f"The mtu of network {network['id']} is too small for IPv{net.version}.")
         for other in await subnets_of(tx, network["id"]):
-            if net_of(other["cidr"]).version == net.version and net_of(other["cidr"]).overlaps(net):
+            there: Any = net_of(other["cidr"])
+            if there.overlaps(net):
                 text = f"Requested subnet with cidr: {net} for network: {network['id']} overlaps with another subnet"
                 raise Refused("subnet_overlaps", f"Invalid input for operation: {text} ({other['id']}).")
         columns = SUBNET.columns_of({**request, **plan})
@@ -78,11 +79,14 @@ class Subnets(Noun[NetworkContext]):
 
     async def changed(self, tx: Tx, viewer: str | None, row: Row, request: Attributes) -> Columns:
         net, attributes = net_of(row["cidr"]), dict(request)
-        if attributes.get("enable_dhcp") and not row["enable_dhcp"]:
+        if attributes.get("enable_dhcp"):
             check_net(net, dhcp=True)
         pools = msgspec.json.decode(row["pools"])
         if "allocation_pools" in attributes:
             pools = attributes["allocation_pools"] = pools_of(net, attributes["allocation_pools"])
+            if not is_automatic(row):
+                taken = [address_of(one["address"]) for one in await rows.fetch_all(tx, fixed_ips, subnet_id=row["id"])]
+                await ranges.fill(tx, row["id"], ranges_of(pools, taken))
         gateway = row["gateway_ip"]
         if "gateway_ip" in attributes:
             gateway = attributes["gateway_ip"] = _gateway(net, attributes["gateway_ip"])
@@ -90,9 +94,6 @@ class Subnets(Noun[NetworkContext]):
                 await self._refuse_used_gateway(tx, row)
         _refuse_gateway_in_pools(gateway, pools)
         attributes = {**attributes, **_checked_lists(net, attributes)}
-        if "allocation_pools" in attributes and not is_automatic(row):
-            taken = [address_of(each["address"]) for each in await rows.fetch_all(tx, fixed_ips, subnet_id=row["id"])]
-            await ranges.fill(tx, row["id"], ranges_of(pools, taken))
         return SUBNET.columns_of(attributes)
 
     async def _refuse_used_gateway(self, tx: Tx, row: Row) -> None:

@@ -17,8 +17,9 @@ from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade
-from kilonova.world import Row, Tx
+from kilonova.world import Body, Row, Tx
 from tests.support.mappings import map_servers
+from tests.unit.services.network.lock_watch import LockWatch
 
 PROJECT, OTHER = "project-a", "project-b"
 ADMINS = "project-admins"
@@ -74,6 +75,10 @@ class Bench:
         told = {"project_id": PROJECT, "user_id": "u", "security_groups": [], "host": "host1", **options}
         return await self.net.allocate(fence, wanted=list(wanted), **told)
 
+    def meanwhile(self, body: Body[object], network: Record) -> None:
+        """Run it when the next request waits for this network's lock: another writer was faster."""
+        self.store._store.meanwhile = network["id"], body
+
     async def rows(self, table: Any) -> Sequence[Row]:
         from kilonova.store import rows
 
@@ -114,7 +119,7 @@ class Kind:
                 else:
                     store = PostgresStore("control", self.url)
                 try:
-                    await story(Bench(FaultyStore(store)))
+                    await story(Bench(FaultyStore(LockWatch(store))))
                 finally:
                     await store.close()
 

@@ -57,14 +57,19 @@ def test_networks_and_ports_must_be_there_visible_and_usable(bench: Kind) -> Non
             (WantedPort(network_id=mine["id"], fixed_ip="10.0.0.255"), "invalid_fixed_ip"),
             (WantedPort(network_id=mine["id"], fixed_ip="10.0.0.2"), "address_in_use"),
             (WantedPort(network_id=mine["id"], fixed_ip="10.0.0.1"), "invalid_fixed_ip"),
+            (WantedPort(network_id=mine["id"], fixed_ip="::a00:9"), "invalid_fixed_ip"),
         ):
             assert await refusal(bench.net.choose(ME, [want])) == code, want
         assert await refusal(bench.net.choose(ADMIN, [WantedPort(port_id=free["id"])])) == "port_not_usable"
         good = [WantedPort(network_id=mine["id"], fixed_ip="10.0.0.9", tag="t"), WantedPort(port_id=free["id"])]
         assert await bench.net.choose(ME, good) == good
+        await bench.port(foreign, OTHER, fixed_ips=[{"ip_address": "10.0.0.9"}])
+        assert await bench.net.choose(ME, good) == good, "the same address is in use in another network"
         way_out = [WantedPort(network_id=outside["id"])]
         assert await refusal(bench.net.choose(ADMIN, way_out)) == "external_network_forbidden"
         assert await bench.net.choose(ADMIN, way_out, external=True) == way_out
+        await bench.net.networks.update(None, outside["id"], {"shared": True})
+        assert await bench.net.choose(ME, way_out) == way_out, "it is shared with all projects"
 
     bench.run(story)
 
@@ -107,7 +112,10 @@ def test_security_groups_by_name_or_id(bench: Kind) -> None:
         web, twin, other = [await bench.one("security_group", name=name) for name in ("web", "twin", "twin")]
         theirs = await bench.one("security_group", OTHER, name="theirs")
         check = bench.net.check_security_groups
-        assert await check(ME, []) == []
+        assert await check(ME, []) == [] and await check(ME, [web["id"], "web"]) == [web["id"]]
+        assert await check(ME, ["default", "web"], may_make=False) == [web["id"]]
+        assert await check(ME, ["default"], may_make=False) == []
+        assert {group["name"] for group in await bench.net.groups.all(PROJECT)} == {"web", "twin"}
         (default,) = await check(ME, ["default"])  # made on first use
         assert (await bench.net.groups.show(PROJECT, default))["name"] == "default"
         assert await check(ME, ["web", default, web["id"], "default", other["id"]]) == [web["id"], default, other["id"]]

@@ -10,11 +10,13 @@ import pytest
 from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.network import WantedPort
 from kilonova.schema.tables.journal import fences
-from kilonova.schema.tables.network import fixed_ips, free_ranges, port_groups, ports
+from kilonova.schema.tables.network import fixed_ips, free_ranges, networks, port_groups, ports, security_groups
+from kilonova.store import rows
 from tests.support.mappings import map_servers
 from tests.unit.services.network.bench import OTHER, PROJECT, Bench, Kind
 
 SERVER = "5e000000-0000-4000-8000-000000000001"
+OTHER_SERVER = "5e000000-0000-4000-8000-000000000002"
 
 
 async def failure(asked: Any) -> str:
@@ -113,7 +115,7 @@ def test_only_what_is_made_counts_against_the_quota(both: Kind) -> None:
         await bench.net.quotas.set(PROJECT, {"port": 3})
         await bench.allocate((SERVER, 1, 1), *given, WantedPort(network_id=network["id"]))
         await bench.net.release((SERVER, 1, 2), server_id=SERVER)
-        await bench.net.quotas.set(PROJECT, {"port": 2})
+        await bench.net.quotas.set(PROJECT, {"port": 1})  # fewer than there are
         assert len(await bench.allocate((SERVER, 1, 3), *given)) == 2
         more = bench.allocate((SERVER, 1, 4), *given, WantedPort(network_id=network["id"]))
         assert await failure(more) == "over_quota"
@@ -208,6 +210,7 @@ def test_a_network_without_port_security_has_no_groups(bench: Kind) -> None:
         (vif,) = await bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]))
         assert vif.security_groups == []
         assert (await bench.net.ports.show(None, vif.port_id))["port_security_enabled"] is False
+        assert not await bench.rows(security_groups), "no default group is needed"
 
     bench.run(story)
 
@@ -240,5 +243,145 @@ def test_looking_at_many_servers_takes_two_statements(bench: Kind) -> None:
         before = bench.store.stats.statements
         assert len(await bench.net.vifs([f"s{number}" for number in range(5)])) == 5
         assert bench.store.stats.statements - before == 2
+
+    bench.run(story)
+
+
+def test_what_is_done_for_one_server_leaves_the_ports_of_others(bench: Kind) -> None:
+    """Also of one that only says that it is this server's."""
+
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        given = [await bench.port(network) for _ in range(2)]
+        for server, own in zip((OTHER_SERVER, SERVER), given, strict=True):
+            wanted = [WantedPort(network_id=network["id"]), WantedPort(port_id=own["id"])]
+            await bench.allocate((server, 1, 1), *wanted)
+        await bench.port(network, device_id=SERVER)
+        idle = await bench.port(network)
+
+        async def others() -> list[Any]:
+            mine = {vif.port_id for vif in (await bench.net.vifs([SERVER])).get(SERVER, ())} | {given[1]["id"]}
+            return [tuple(row) for row in await bench.rows(ports) if row["id"] not in mine]
+
+        before = await others()
+        assert len(before) == 4
+        await bench.net.bind((SERVER, 1, 2), server_id=SERVER, host="host2")
+        assert await others() == before
+        assert {vif.host for vif in (await bench.net.vifs([SERVER]))[SERVER]} == {"host2"}
+        states = {port_id: "ACTIVE" for vif in (await bench.net.vifs([SERVER]))[SERVER] for port_id in [vif.port_id]}
+        told = await bench.net.port_states(SERVER)
+        assert states.items() < told.items() and sorted(told.values()) == ["ACTIVE", "ACTIVE", "DOWN"]
+        await bench.net.release((SERVER, 1, 3), server_id=SERVER)
+        assert await others() == before and idle["id"] in {row[0] for row in before}
+
+    bench.run(story)
+
+
+def test_a_given_port_keeps_its_name_and_counts_its_changes(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        named, plain = [await bench.port(network, dns_name=name) for name in ("mine", "")]
+        given = [WantedPort(port_id=port["id"]) for port in (named, plain)]
+        await bench.allocate((SERVER, 1, 1), *given, hostname="web")
+        shown = [await bench.net.ports.show(None, port["id"]) for port in (named, plain)]
+        assert [(port["dns_name"], port["revision_number"]) for port in shown] == [("mine", 2), ("web", 2)]
+        await bench.net.release((SERVER, 1, 2), server_id=SERVER)
+        shown = [await bench.net.ports.show(None, port["id"]) for port in (named, plain)]
+        assert [port["revision_number"] for port in shown] == [3, 3]
+
+    bench.run(story)
+
+
+def test_what_is_there_already_is_not_judged_again(bench: Kind) -> None:
+    """A retry finds its ports, whatever became of the groups that it names."""
+
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        group = await bench.one("security_group", name="web")
+        wanted = {"security_groups": [group["id"]]}
+        (vif,) = await bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]), **wanted)
+        assert vif.security_groups == ["web"]
+        await bench.net.ports.update(None, vif.port_id, {"security_groups": []})
+        await bench.net.groups.delete(None, group["id"])
+        (again,) = await bench.allocate((SERVER, 1, 2), WantedPort(network_id=network["id"]), **wanted)
+        assert (again.port_id, again.security_groups) == (vif.port_id, [])
+        assert await failure(bench.allocate((SERVER, 1, 3), *[WantedPort(network_id=network["id"])] * 2, **wanted)) == (
+            "security_group_not_found"
+        )
+
+    bench.run(story)
+
+
+def test_a_retry_makes_only_what_is_missing(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        want = WantedPort(network_id=network["id"])
+        first = await bench.allocate((SERVER, 1, 1), want)
+        await bench.net.quotas.set(PROJECT, {"port": 2})
+        both = await bench.allocate((SERVER, 1, 2), want, want)
+        assert both[:1] == first and len(both) == 2
+
+    bench.run(story)
+
+
+def test_ports_without_addresses_and_with_several(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        bare = await bench.port(network, fixed_ips=[], security_groups=[])
+        two = [{"ip_address": f"10.0.0.{last}"} for last in (9, 7)]
+        groups = [await bench.one("security_group", name=name) for name in ("web", "db")]
+        full = await bench.port(network, fixed_ips=two, security_groups=[group["id"] for group in groups])
+        await bench.allocate((SERVER, 1, 1), WantedPort(port_id=bare["id"]), WantedPort(port_id=full["id"]))
+        first, second = (await bench.net.vifs([SERVER]))[SERVER]
+        assert (first.addresses, first.security_groups) == ([], [])
+        assert [each.address for each in second.addresses] == ["10.0.0.9", "10.0.0.7"]
+        assert second.security_groups == ["db", "web"]
+
+    bench.run(story)
+
+
+def test_the_floating_ip_of_one_address_is_not_anothers(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        outside, _ = await bench.network("172.24.4.0/24", **{"router:external": True})
+        nets = []
+        for _ in range(2):
+            network, subnet = await bench.network()
+            router = await bench.one("router", external_gateway_info={"network_id": outside["id"]})
+            await bench.net.interfaces.add(None, router["id"], subnet_id=subnet["id"])
+            nets.append(network)
+        two = [{"ip_address": "10.0.0.7"}, {"ip_address": "10.0.0.8"}]
+        mine, theirs = [await bench.port(network, fixed_ips=two) for network in nets]
+        await bench.allocate((SERVER, 1, 1), WantedPort(port_id=mine["id"]))
+        stands = {"floating_network_id": outside["id"], "fixed_ip_address": "10.0.0.8"}
+        floating = await bench.one("floatingip", **stands, port_id=mine["id"])
+        await bench.one("floatingip", **stands, port_id=theirs["id"])
+        (vif,) = (await bench.net.vifs([SERVER]))[SERVER]
+        expected = ["10.0.0.7", "10.0.0.8", floating["floating_ip_address"]]
+        assert [each.address for each in vif.addresses] == expected
+
+    bench.run(story)
+
+
+def test_what_happens_while_a_server_waits_for_the_network_counts(bench: Kind) -> None:
+    async def story(bench: Bench) -> None:
+        network, _ = await bench.network()
+        given = await bench.port(network)
+        want = WantedPort(port_id=given["id"])
+        bench.meanwhile(lambda tx: rows.change(tx, ports, {"device_id": "another"}, id=given["id"]), network)
+        assert await failure(bench.allocate((SERVER, 1, 1), want)) == "port_in_use"
+        bench.meanwhile(lambda tx: rows.change(tx, ports, {"project_id": OTHER}, id=given["id"]), network)
+        assert await failure(bench.allocate((SERVER, 1, 1), want)) == "port_not_usable"
+        bench.meanwhile(lambda tx: rows.remove(tx, ports, id=given["id"]), network)
+        assert await failure(bench.allocate((SERVER, 1, 1), want)) == "port_not_found"
+        bench.meanwhile(lambda tx: rows.remove(tx, networks, id=network["id"]), network)
+        assert await failure(bench.allocate((SERVER, 1, 1), WantedPort(network_id=network["id"]))) == (
+            "network_not_found"
+        )
+        own = await bench.allocate((SERVER, 1, 1), want, WantedPort(network_id=network["id"]))
+        taken = {"device_id": "another", "slot": -1}
+        bench.meanwhile(lambda tx: rows.change(tx, ports, taken, id=given["id"]), network)
+        await bench.net.release((SERVER, 1, 2), server_id=SERVER)
+        (left,) = await bench.rows(ports)
+        assert (left["id"], left["device_id"], len(own)) == (given["id"], "another", 2)
 
     bench.run(story)
