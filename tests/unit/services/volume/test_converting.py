@@ -18,6 +18,7 @@ from kilonova.services.volume import converting
 from kilonova.services.volume.converting import convert, write_disk
 from kilonova.services.volume.packing import CLUSTER
 from tests.support.qcow2 import bomb, qcow2
+from tests.unit.services.volume.shop import until
 
 SIZE = 8 * CLUSTER
 LETTERS = b"x" * CLUSTER
@@ -166,15 +167,14 @@ def test_a_conversion_that_is_cancelled_ends_its_process(image: Path, monkeypatc
     async def story() -> None:
         with image.open("rb") as source, image.with_name("disk").open("wb") as target:
             work = asyncio.create_task(convert(source.fileno(), target.fileno(), SIZE))
-            while not (pid := _content(image.with_name("started.pid"))):
-                await asyncio.sleep(0.01)
+            process = await until(lambda: asyncio.to_thread(_process, image.with_name("started.pid")))
             work.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await work
-            assert not Path(f"/proc/{pid}").exists()
+            assert not _state(process)
 
     asyncio.run(story())
 
 
-def _content(path: Path) -> str:
-    return path.read_text().strip() if path.exists() else ""
+def _process(path: Path) -> int | None:
+    return int(path.read_text()) if path.exists() and path.read_text() else None

@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +68,13 @@ def refusal(act: Callable[[], Any]) -> tuple[str, bool]:
 
 async def content(stream: AsyncIterator[bytes]) -> bytes:
     return b"".join([piece async for piece in stream])
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.fixture
@@ -167,7 +174,6 @@ def test_a_format_that_nobody_reads_is_refused(folder: Path, tmp_path: Path, dis
 def test_an_image_that_is_converted_is_as_large_as_its_volume(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(qcow2(size=HOLE))
     image = ImageFile(tmp_path / "image", "qcow2")
-    before = len(os.listdir("/proc/self/fd"))
     asyncio.run(VolumeFiles(folder).make("a", 1, image=image))
     assert (folder / "a").stat().st_size == GIBIBYTE and [*folder.iterdir()] == [folder / "a"]
     (tmp_path / "image").write_bytes(b"nothing")
@@ -176,7 +182,7 @@ def test_an_image_that_is_converted_is_as_large_as_its_volume(folder: Path, tmp_
         "volume_storage_full",
         True,
     )
-    assert [*folder.iterdir()] == [folder / "a"] and len(os.listdir("/proc/self/fd")) == before
+    assert [*folder.iterdir()] == [folder / "a"]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -188,6 +194,25 @@ def test_the_reserve_of_the_disk_is_left_alone(folder: Path, at: int) -> None:
         asyncio.run(files.make("b", 1, copy_of="a"))
     assert (why.value.code, why.value.final) == ("volume_storage_full", True)
     assert asyncio.run(files.names()) == ["a"]
+
+
+def test_why_it_failed_is_told_though_an_operator_removed_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse(folder / "a", b"one")
+
+    async def convert(*_: object) -> None:
+        (folder / "b.part").unlink()
+        is_full_again()
+
+    def is_full_again() -> None:
+        raise Failed("volume_storage_full", "the disk is full", final=True)
+
+    files = VolumeFiles(folder, Reserve(at_2=lambda: ((folder / "b.part").unlink(), is_full_again())))
+    assert refusal(lambda: files.make("b", 1, copy_of="a")) == ("volume_storage_full", True)
+    monkeypatch.setattr(module, "convert", convert)
+    image = ImageFile(folder / "a", "qcow2")
+    assert refusal(lambda: VolumeFiles(folder).make("b", 1, image=image)) == ("volume_storage_full", True)
 
 
 def test_a_copy_ends_when_the_service_does(folder: Path) -> None:

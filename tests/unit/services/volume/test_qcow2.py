@@ -157,6 +157,17 @@ def test_a_table_ends_where_the_file_does() -> None:
             use()
 
 
+def test_a_file_without_the_signature_is_no_image() -> None:
+    for content in (b"", b"QFI", b"QFI\xfa" + qcow2()[4:], b"anything else".ljust(4 * CLUSTER)):
+        with pytest.raises(Failed, match="it has no qcow2 signature"):
+            unpacked(content)
+
+
+def test_a_header_of_version_2_is_shorter() -> None:
+    with pytest.raises(Failed, match="refcount table is not inside"):
+        unpacked(qcow2(version=2, size=0, l1_entries=0, l1_offset=0, refcount_clusters=0)[:72])
+
+
 @pytest.mark.parametrize("length", [4, 20, 71, 72, 100, 103])
 def test_a_cut_off_header_is_refused(length: int) -> None:
     with pytest.raises(Failed, match="middle of its header"):
