@@ -3,14 +3,15 @@ only notes what is asked of it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from kilonova.schema.tables.volume import snapshots, volume_usage, volumes
+from kilonova.schema.tables.volume import snapshots, volume_backends, volume_usage, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import ImageFile, Images
-from kilonova.services.volume.files import NoBytes
+from kilonova.services.volume.files import DiskCapacity, NoBytes
 from kilonova.services.volume.quotas import VolumeQuotas
 from kilonova.services.volume.records import fetch_volume, insert, snapshots_of
 from kilonova.services.volume.tasks import VolumeTasks
@@ -18,7 +19,7 @@ from kilonova.services.volume.volume import UNDER_WAY, Snapshot, Volume
 from kilonova.store import rows
 from tests.unit.control import Clock, Ids
 from tests.unit.services.volume.records import snapshot, volume
-from tests.unit.services.volume.shop import PROJECT, pieces
+from tests.unit.services.volume.shop import BACKEND, PROJECT, pieces
 
 IMAGE = "1a000000-0000-4000-8000-000000000001"
 VALUES = {"extend": "5", "upload": IMAGE, "revert": "s", "reimage": IMAGE}
@@ -31,7 +32,8 @@ class Disk(NoBytes):
         super().__init__()
         self.asked: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
-        self.cannot_remove = False
+        self.cannot_remove = self.stopped = False
+        self.may_go: asyncio.Event | None = None  # what is made waits for it
 
     def _note(self, *words: Any) -> None:
         self.asked.append(words)
@@ -40,6 +42,8 @@ class Disk(NoBytes):
 
     async def make(self, name: str, size_gb: int, *, copy_of: str = "", image: ImageFile | None = None) -> None:
         self._note("make", name, size_gb, copy_of or (image and image.path.read_bytes()))
+        if self.may_go is not None:
+            await self.may_go.wait()
 
     async def grow(self, name: str, size_gb: int) -> None:
         self._note("grow", name, size_gb)
@@ -47,6 +51,12 @@ class Disk(NoBytes):
     async def remove(self, name: str) -> bool:
         self.asked.append(("remove", name))
         return not self.cannot_remove
+
+    async def room(self) -> DiskCapacity:
+        return DiskCapacity(7, 5)
+
+    def stop(self) -> None:
+        self.stopped = True
 
     async def remove_expired(self, now: float) -> None:
         self._note("remove_expired", now)
@@ -97,6 +107,15 @@ class Bench:
 
     async def change(self, table: Any, **values: Any) -> None:
         await self.store.write(lambda tx: rows.change(tx, table, values, id="v" if table is volumes else "s"))
+
+    async def change_backends(self, **values: Any) -> None:
+        await self.store.write(lambda tx: rows.change(tx, volume_backends, values, id=BACKEND))
+
+    async def put(self, *records: Volume | Snapshot) -> None:
+        """Records alone, without neighbours."""
+        for one in records:
+            table = volumes if isinstance(one, Volume) else snapshots
+            await self.store.write(lambda tx, table=table, one=one: insert(tx, table, one))
 
     async def now(self, record_id: str = "v") -> Volume:
         found: Volume = await self.store.read(lambda tx: fetch_volume(tx, record_id))
