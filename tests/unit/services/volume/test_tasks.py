@@ -58,6 +58,16 @@ def test_a_volume_is_made_from_its_source(control: Control, tmp_path: Path, sour
     run(control, tmp_path, story)
 
 
+def test_what_was_set_aside_long_ago_goes_of_images_too(control: Control, tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        old = tmp_path / "images" / "lost+found" / "2000-01-01"
+        old.mkdir(parents=True)
+        await bench.tasks.remove_expired(9.0)
+        assert not list(old.parent.iterdir()) and bench.disk.asked == [("remove_expired", 9.0)]
+
+    run(control, tmp_path, story)
+
+
 def test_simulated_clouds_make_empty_files(control: Control, tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         await bench.tasks.do(await bench.volume("create", image_id=IMAGE))
