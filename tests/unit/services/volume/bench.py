@@ -78,7 +78,7 @@ class Bench:
 
     async def volume(self, work: str, **values: Any) -> Volume:
         about = {"status": UNDER_WAY[work], "work": work, "work_id": "w", "work_value": VALUES.get(work, "")}
-        made = volume(**{"size": 3, **about, "work_tries": 1, **values})
+        made = volume(**{"size": 3, "image_metadata": {"os": "dos"}, **about, "work_tries": 1, **values})
         await self._put(volumes, made, {"volumes": 1, "gigabytes": made.size})
         self.other = await self.now("0-other")
         return made

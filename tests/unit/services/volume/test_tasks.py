@@ -30,6 +30,7 @@ async def check_ended(bench: Bench, work: str) -> Volume:
     after = await bench.now()
     assert (after.work, after.work_id, after.work_value, after.previous_status) == ("", "", "", "")
     assert after.updated_at == bench.clock.now()
+    assert after.image_metadata == bench.other.image_metadata or work == "reimage"
     assert await bench.now("0-other") == bench.other and bench.other.work == work
     return after
 
