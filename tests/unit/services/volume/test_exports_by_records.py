@@ -259,6 +259,18 @@ def test_a_look_ends_and_serves_by_the_records(run: Run, others: int, caplog: py
     run(story)
 
 
+def test_without_an_address_it_serves_this_machine(run: Run) -> None:
+    async def story(here: Serving) -> None:
+        exports = Exports(here.store, Seal(), BACKEND, here.folder / "volumes", here.folder / "exports")
+        exports._nbd = exports._stored._nbd = here.nbd
+        await here.put()
+        opened = await exports.open(await here.request())
+        assert opened.address == "127.0.0.1" and 10809 <= opened.port <= 11832
+        await exports.stop()
+
+    run(story)
+
+
 def test_a_look_waits_for_nobody_who_needs_nothing(run: Run) -> None:
     """Of a volume that is being opened or copied, for example."""
 

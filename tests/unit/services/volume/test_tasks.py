@@ -346,7 +346,7 @@ def test_a_snapshot_is_taken(control: Control, tmp_path: Path, fails: bool) -> N
 
 @pytest.mark.parametrize(
     ("work", "status"),
-    zip(WORKS, ("error", "error_extending", "in-use", "error", "in-use", "error"), strict=True),
+    [*zip(WORKS, ("error", "error_extending", "in-use", "error", "in-use", "error"), strict=True)],
 )
 def test_a_piece_that_was_given_up_says_why(control: Control, tmp_path: Path, work: str, status: str) -> None:
     async def story(bench: Bench) -> None:

@@ -1,0 +1,141 @@
+"""The volume service on records that a test puts there as it needs them: no worker, no files, and a clock that stands.
+Each volume has a twin, `0-other`, that nothing may change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kilonova.domain.errors import Failed, Refused
+from kilonova.schema.tables.volume import attachments, snapshots, volume_backends, volume_types, volume_usage, volumes
+from kilonova.services.volume.records import fetch_volume, insert, snapshots_of
+from kilonova.services.volume.service import Volumes
+from kilonova.services.volume.volume import Snapshot, Volume
+from kilonova.store import rows
+from tests.support.mappings import map_servers
+from tests.support.neighbours import zeros
+from tests.unit.control import Clock, Ids
+from tests.unit.services.volume.shop import BACKEND, PROJECT, SERVER, Seal
+
+TYPES = {"t": {}, "plain": {}, "shared": {"multiattach": "<is> True"}}
+
+
+class Ledger:
+    def __init__(self, store: Any, **options: Any) -> None:
+        self.store, self.clock = store, Clock()
+        self.closed: list[tuple[str, str]] = []
+        self.woken = 0
+        about: dict[str, Any] = {"backend": BACKEND, "close": self._close, "bus": self}
+        self.volumes = Volumes(store, self.clock, Ids(), Seal(), **{**about, **options})
+
+    async def cast(self, subject: str, body: bytes) -> None:
+        """As the bus does it: wake the backends."""
+        assert (subject, body) == ("volume.wake", b"")
+        self.woken += 1
+
+    async def _close(self, closing: Iterable[tuple[str, str]]) -> None:
+        self.closed.extend(closing)
+
+    async def open(self) -> None:
+        async def body(tx: Any) -> None:
+            for name, specs in TYPES.items():
+                values = {"id": name, "name": name, "is_public": 1, "extra_specs": msgspec.json.encode(specs).decode()}
+                await rows.put(tx, volume_types, **zeros(volume_types, **values))
+
+        await self.store.write(body)
+        await map_servers(self.store, SERVER, project=PROJECT)
+        await self.backend(BACKEND)
+
+    async def backend(self, backend_id: str, **values: Any) -> None:
+        about = {"id": backend_id, "free_gb": 5, "total_gb": 7, "seen_at": self.clock.at}
+        await self.put_row(volume_backends, **{**about, **values})
+
+    async def put_row(self, table: Any, **values: Any) -> None:
+        await self.store.write(lambda tx: rows.put(tx, table, **zeros(table, **values)))
+
+    async def put_one(self, made: Volume) -> None:
+        """Without a twin."""
+        await self.store.write(lambda tx: insert(tx, volumes, made))
+
+    async def volume(self, made: Volume) -> Volume:
+        """Put it, with its attachments, and its twin."""
+
+        async def body(tx: Any) -> None:
+            await insert(tx, volumes, copy_of(made, id="0-other", created_for=None))
+            await insert(tx, volumes, made)
+            for one in made.attachments:
+                await insert(tx, attachments, copy_of(one, volume_id=made.id))
+                await insert(tx, attachments, copy_of(one, volume_id="0-other", id=f"0-{one.id}"))
+
+        await self.store.write(body)
+        return await self.now(made.id)
+
+    async def snapshots(self, *made: Snapshot) -> None:
+        async def body(tx: Any) -> None:
+            for one in made:
+                await insert(tx, snapshots, one)
+                if one.volume_id == "v":
+                    await insert(tx, snapshots, copy_of(one, id=f"0-{one.id}", volume_id="0-other"))
+
+        await self.store.write(body)
+
+    async def now(self, volume_id: str = "v") -> Volume:
+        found: Volume = await self.store.read(lambda tx: fetch_volume(tx, volume_id))
+        return found
+
+    async def taken(self, volume_id: str = "v") -> dict[str, Snapshot]:
+        return {one.id: one for one in await self.store.read(lambda tx: snapshots_of(tx, volume_id))}
+
+    async def rows(self, table: Any) -> list[dict[str, Any]]:
+        return [dict(row) for row in await self.store.read(lambda tx: rows.fetch_all(tx, table))]
+
+    async def used(self, type_id: str = "") -> dict[str, int]:
+        found = await self.rows(volume_usage)
+        return {row["resource"]: row["used"] for row in found if row["type_id"] == type_id and row["used"]}
+
+    async def clear(self) -> None:
+        """No volumes, attachments and snapshots; nothing used."""
+
+        async def body(tx: Any) -> None:
+            for table in (volumes, attachments, snapshots, volume_usage):
+                for row in await rows.fetch_all(tx, table):
+                    key = {column.name: row[column.name] for column in table.primary_key}
+                    await rows.remove(tx, table, **key)
+
+        await self.store.write(body)
+        self.closed.clear()
+        self.woken = 0
+
+
+def copy_of(record: Any, **values: Any) -> Any:
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return type(record)(**{**fields, **values})
+
+
+def ledger(control: Callable[[Any], None], act: Callable[[Ledger], Awaitable[None]], **options: Any) -> None:
+    async def story(store: Any) -> None:
+        here = Ledger(store, **options)
+        await here.open()
+        await act(here)
+
+    control(story)
+
+
+async def code(act: Awaitable[Any]) -> str:
+    """The code of the refusal; empty if it is accepted."""
+    try:
+        await act
+    except (Refused, Failed) as why:
+        return why.code
+    return ""
+
+
+async def refused(act: Awaitable[Any]) -> str:
+    """What the refusal says."""
+    try:
+        await act
+    except (Refused, Failed) as why:
+        return why.message
+    raise AssertionError("it was not refused")
