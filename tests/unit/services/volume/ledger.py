@@ -27,7 +27,7 @@ class Ledger:
         self.store, self.clock = store, Clock()
         self.closed: list[tuple[str, str]] = []
         self.woken = 0
-        about: dict[str, Any] = {"backend": BACKEND, "close": self._close, "bus": self}
+        about: dict[str, Any] = {"backend": BACKEND, "close": self._close, "bus": self, "default_type": "plain"}
         self.volumes = Volumes(store, self.clock, Ids(), Seal(), **{**about, **options})
 
     async def cast(self, subject: str, body: bytes) -> None:
@@ -71,6 +71,9 @@ class Ledger:
 
         await self.store.write(body)
         return await self.now(made.id)
+
+    async def change_volume(self, volume_id: str, **values: Any) -> None:
+        await self.store.write(lambda tx: rows.change(tx, volumes, values, id=volume_id))
 
     async def snapshots(self, *made: Snapshot) -> None:
         async def body(tx: Any) -> None:

@@ -277,8 +277,9 @@ def test_a_look_waits_for_nobody_who_needs_nothing(run: Run) -> None:
     async def story(here: Serving) -> None:
         for volume_id in ("v", "w"):
             await here.put(volume_id)
-        await here.open("v", "w")
+        _, ended = await here.open("v", "w")
         await here.detach("w")
+        here.nbd._watching.pop(ended).cancel()
         async with here.exports._lock("v"):
             await asyncio.wait_for(here.exports.settle(), 5)
         assert here.runs == {"v": "runs"}
