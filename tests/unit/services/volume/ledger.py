@@ -3,17 +3,23 @@ Each volume has a twin, `0-other`, that nothing may change."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
+import pytest
 
 from kilonova.domain.errors import Failed, Refused
 from kilonova.schema.tables.volume import attachments, snapshots, volume_backends, volume_types, volume_usage, volumes
+from kilonova.services.image.image import Image
+from kilonova.services.image.records import insert_image
 from kilonova.services.volume.records import fetch_volume, insert, snapshots_of
 from kilonova.services.volume.service import Volumes
 from kilonova.services.volume.volume import Snapshot, Volume
 from kilonova.store import rows
+from kilonova.store.sqlite_transactions import SqliteTx
 from tests.support.mappings import map_servers
 from tests.support.neighbours import zeros
 from tests.unit.control import Clock, Ids
@@ -41,12 +47,18 @@ class Ledger:
     async def open(self) -> None:
         async def body(tx: Any) -> None:
             for name, specs in TYPES.items():
-                values = {"id": name, "name": name, "is_public": 1, "extra_specs": msgspec.json.encode(specs).decode()}
-                await rows.put(tx, volume_types, **zeros(volume_types, **values))
+                await _put_type(tx, name, specs)
 
         await self.store.write(body)
         await map_servers(self.store, SERVER, project=PROJECT)
         await self.backend(BACKEND)
+
+    async def type(self, name: str, **values: Any) -> None:
+        await self.store.write(lambda tx: _put_type(tx, name, {}, **values))
+
+    async def image(self, made: Image) -> None:
+        """A record without bytes."""
+        await self.store.write(lambda tx: insert_image(tx, made))
 
     async def backend(self, backend_id: str, **values: Any) -> None:
         about = {"id": backend_id, "free_gb": 5, "total_gb": 7, "seen_at": self.clock.at}
@@ -57,7 +69,13 @@ class Ledger:
 
     async def put_one(self, made: Volume) -> None:
         """Without a twin."""
-        await self.store.write(lambda tx: insert(tx, volumes, made))
+
+        async def body(tx: Any) -> None:
+            await insert(tx, volumes, made)
+            for one in made.attachments:
+                await insert(tx, attachments, one)
+
+        await self.store.write(body)
 
     async def volume(self, made: Volume) -> Volume:
         """Put it, with its attachments, and its twin."""
@@ -66,8 +84,8 @@ class Ledger:
             await insert(tx, volumes, copy_of(made, id="0-other", created_for=None))
             await insert(tx, volumes, made)
             for one in made.attachments:
-                await insert(tx, attachments, copy_of(one, volume_id=made.id))
                 await insert(tx, attachments, copy_of(one, volume_id="0-other", id=f"0-{one.id}"))
+                await insert(tx, attachments, copy_of(one, volume_id=made.id))
 
         await self.store.write(body)
         return await self.now(made.id)
@@ -78,9 +96,9 @@ class Ledger:
     async def snapshots(self, *made: Snapshot) -> None:
         async def body(tx: Any) -> None:
             for one in made:
-                await insert(tx, snapshots, one)
                 if one.volume_id == "v":
                     await insert(tx, snapshots, copy_of(one, id=f"0-{one.id}", volume_id="0-other"))
+                await insert(tx, snapshots, one)
 
         await self.store.write(body)
 
@@ -110,6 +128,11 @@ class Ledger:
         await self.store.write(body)
         self.closed.clear()
         self.woken = 0
+
+
+async def _put_type(tx: Any, name: str, specs: Any, **values: Any) -> None:
+    about = {"id": name, "name": name, "is_public": 1, "extra_specs": msgspec.json.encode(specs).decode()}
+    await rows.put(tx, volume_types, **zeros(volume_types, **{**about, **values}))
 
 
 def copy_of(record: Any, **values: Any) -> Any:
@@ -142,3 +165,25 @@ async def refused(act: Awaitable[Any]) -> str:
     except (Refused, Failed) as why:
         return why.message
     raise AssertionError("it was not refused")
+
+
+@contextlib.contextmanager
+def locked_tables(every: list[str] | None = None) -> Iterator[set[str]]:
+    """The tables of which rows were locked before any of them was read: as PostgreSQL would do it. `every`: of each
+    row that is locked."""
+    read: set[str] = set()
+    locked: set[str] = set()
+    start = SqliteTx.start
+
+    def started(tx: Any, statement: Any, params: Any) -> Any:
+        text: str = statement.postgres[0]
+        if match := re.match(r"\s*SELECT .*?\sFROM (\w+)", text, re.DOTALL):
+            if "FOR UPDATE" in text or "FOR SHARE" in text:
+                locked.update({match[1]} - read)
+                (every if every is not None else []).append(match[1])
+            read.add(match[1])
+        return start(tx, statement, params)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteTx, "start", started)
+        yield locked

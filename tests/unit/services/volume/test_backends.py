@@ -30,7 +30,9 @@ def test_a_heartbeat_says_how_much_there_is(control: Control) -> None:
         await here.volumes.backends.set_disabled(host_of(BACKEND), True, "paint")
         old = {"created_at": 5.0, "seen_at": 6.0}
         await here.store.write(lambda tx: rows.change(tx, volume_backends, old, id=BACKEND))
+        upkeep = here.store.stats.upkeep
         await here.volumes.backends.beat(9, 8)
+        assert here.store.stats.upkeep == upkeep + 1, "no backup misses it"
         await Backends(here.store, "new").beat(3, 2)
         after = {row["id"]: row for row in await here.rows(volume_backends)}
         assert (after["other"]["seen_at"], after["other"]["total_gb"]) == (1.0, 7)

@@ -11,7 +11,7 @@ from kilonova.schema.tables.image import images
 from kilonova.services.image.image import Image
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.volume import STATES, Volume
-from tests.unit.services.volume.ledger import Ledger, code, ledger, refused
+from tests.unit.services.volume.ledger import Ledger, code, copy_of, ledger, refused
 from tests.unit.services.volume.records import attachment, snapshot, volume
 from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, BOB, PROJECT, Story
 
@@ -176,6 +176,17 @@ def test_going_back_is_to_the_latest_snapshot_of_the_same_size(control: Control)
         await here.volume(volume(size=3, project_id="bolt"))
         await here.snapshots(snapshot(size=3))
         assert await code(here.volumes.changes.revert(BOB, "v", "s")) == "snapshot_not_found"
+
+    ledger(control, story)
+
+
+def test_an_image_that_does_not_fit_changes_nothing(control: Control) -> None:
+    async def story(here: Ledger) -> None:
+        before = await here.volume(volume(size=3))
+        for changed in ({"status": "queued"}, {"min_disk": 4}, {"disk_format": "vmdk"}):
+            image = copy_of(IMAGE, **changed)
+            assert await code(here.volumes.changes.reimage(ALICE, "v", image)) == "invalid_input"
+        assert await here.now() == before
 
     ledger(control, story)
 
