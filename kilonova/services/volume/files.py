@@ -188,9 +188,7 @@ class VolumeFiles:
         with contextlib.suppress(OSError):
             fcntl.ioctl(target, _FICLONE, source)
             return
-        size, at = os.fstat(source).st_size, 0
-        os.ftruncate(target, size)
-        for start, end in data_extents(source, size):
+        for start, end in data_extents(source, os.fstat(source).st_size):
             at = start
             while at < end:
                 if stop.is_set() or self._stopping.is_set():

@@ -48,7 +48,7 @@ class Packing:
             if self._ends and first <= self._ends[-1]:
                 held += max(after - self._ends[-1], 0)
                 self._ends[-1] = max(after, self._ends[-1])
-            elif after > first:
+            else:
                 self._starts.append(first)
                 self._ends.append(after)
                 self._before.append(held)

@@ -88,7 +88,7 @@ class Qcow2:
         for entry in set(self._numbers(offset, amount)):
             if entry & _COMPRESSED:
                 self._extent(entry)
-            elif entry:
+            else:
                 self._check_offset(entry & _OFFSET, "a cluster")
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
@@ -100,7 +100,7 @@ class Qcow2:
                     self._tables = self._counted(self._tables, "L2 tables")
                     for at, entry in self._second_level(number, offset):
                         content = self._cluster(entry)[: header.size - at]
-                        if content and content != zeros[: len(content)]:
+                        if content != zeros[: len(content)]:
                             yield at, content
                 number += 1
 
@@ -163,7 +163,7 @@ class Qcow2:
         return offset, sectors * _SECTOR - offset % _SECTOR
 
     def _counted(self, count: int, what: str) -> int:
-        if count * self._header.cluster > self._header.length:
+        if count * self._header.cluster >= self._header.length:
             raise _bad(f"its {what} overlap: they would be more than the file holds")
         return count + 1
 
@@ -200,7 +200,7 @@ def read_header(file: BinaryIO) -> Header:
     if version == 3:
         _check_version_3(head, 1 << bits)
     header = Header(version, bits, size, l1, length)
-    if size >= 1 << 63 or header.entries > entries or entries * 8 > MOST_L1:
+    if header.entries > entries or entries * 8 > MOST_L1:
         raise _bad(f"its L1 table of {entries} entries does not fit a disk of {size} bytes")
     _check_inside(header, l1, entries * 8, "L1 table")
     counts, clusters = COUNTS.unpack_from(head, HEADER.size)[:2]

@@ -206,8 +206,7 @@ class VolumeTasks:
             await rows.change(tx, volumes, changes, id=volume.id)
             if image is not None:
                 await set_metadata(tx, volume.id, IMAGE, image)
-            if unused:
-                await self._quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: -unused})
+            await self._quotas.charge(tx, volume.project_id, volume.type_id, {GIGABYTES: -unused})
             return True
 
         return await self._control.write(body)

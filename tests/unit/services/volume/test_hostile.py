@@ -16,7 +16,6 @@ from kilonova.schema.tables.volume import volumes
 from kilonova.services.image.service import ImageFile
 from kilonova.services.volume import worker
 from kilonova.services.volume.files import NoBytes
-from kilonova.services.volume.slots import FairSlots
 from kilonova.services.volume.volume import Volume
 from kilonova.settings import VolumeOptions
 from kilonova.store import rows
@@ -284,32 +283,6 @@ class _SlowCopies(NoBytes):
         if copy_of:
             await self.may_go.wait()
         await super().make(name, size_gb, copy_of=copy_of, image=image)
-
-
-def test_slots_are_shared_fairly() -> None:
-    """One project asks for ten first; another that comes later is the next, not the eleventh."""
-
-    async def story() -> list[str]:
-        slots, order, ends = FairSlots(2), [], asyncio.Event()
-
-        async def work(project: str) -> None:
-            async with slots.taken(project):
-                order.append(project)
-                await ends.wait()
-
-        tasks = [asyncio.create_task(work("greedy")) for _ in range(10)]
-        await asyncio.sleep(0)
-        tasks.append(asyncio.create_task(work("modest")))
-        cancelled = asyncio.create_task(work("third"))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        cancelled.cancel()
-        assert order == ["greedy", "modest"], "one slot is never the greedy one's"
-        ends.set()
-        await asyncio.gather(*tasks)
-        return order
-
-    assert len(asyncio.run(story())) == 11
 
 
 def test_a_volume_is_a_volume() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from kilonova.domain.errors import Failed
 from kilonova.services.volume.packing import CLUSTER, PER_TABLE, Packing
-from kilonova.services.volume.qcow2 import Qcow2
+from kilonova.services.volume.qcow2 import MOST_L1, Qcow2
 from tests.support.qcow2 import bomb, deflated, packed_entry, qcow2
 
 needs_qemu = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is not there to be asked")
@@ -51,28 +51,6 @@ def test_there_and_back(places: tuple[int, ...]) -> None:
     assert len(image) < (8 + len(places)) * CLUSTER, "holes cost nothing"
 
 
-class Sparse(io.RawIOBase):
-    """A disk of many gigabytes that holds one letter everywhere."""
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return offset
-
-    def read(self, size: int = -1) -> bytes:
-        return b"x" * size
-
-
-def test_the_tables_of_a_large_disk_name_every_cluster_once() -> None:
-    """Extents that begin and end within clusters, touch, and cross the border of two tables."""
-    border = PER_TABLE * CLUSTER
-    extents = [(0, 1), (1, 2 * CLUSTER + 1), (border - 1, border + 1), (5 * border + 7, 5 * border + 8)]
-    image, made = Packing(Sparse(), 40 * border, extents), b""  # type: ignore[arg-type]
-    for piece in image.pieces():
-        made += piece
-    found = Qcow2.open(io.BytesIO(made))
-    wanted = [0, 1, 2, PER_TABLE - 1, PER_TABLE, 5 * PER_TABLE]
-    assert [at // CLUSTER for at, _ in found.pieces()] == wanted
-
-
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
@@ -95,10 +73,6 @@ def test_the_tables_of_a_large_disk_name_every_cluster_once() -> None:
         ({"l1_offset": 0}, "L1 table is not inside"),
         ({"l1_offset": 2**16 + 8}, "L1 table is not inside"),
         ({"refcount_clusters": 2**31}, "refcount table"),
-        ({"l1": [2**30]}, "past the end"),
-        ({"tables": [[2**50]]}, "past the end"),
-        ({"tables": [[packed_entry(2**50, 10)]]}, "past the end"),
-        ({"tables": [[512]]}, "not aligned to a cluster"),
         ({"tables": [[packed_entry(2**16, 10)]]}, "cannot be inflated"),
     ],
 )
@@ -110,6 +84,88 @@ def test_what_cannot_be_used_says_why(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(Failed, match=why) as found:
         unpacked(bytes(image))
     assert found.value.final
+
+
+def fields_end(at: int) -> int:
+    """An image of one table ends there: header, refcounts, L1, L2."""
+    return (4 + at) * CLUSTER
+
+
+@pytest.mark.parametrize("how", ["inspected", "read"])
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"l1": [2**30]}, "past the end"),
+        ({"l1": [3]}, "past the end"),
+        ({"tables": [[2**50]]}, "past the end"),
+        ({"tables": [[fields_end(0)]]}, "past the end"),
+        ({"tables": [[packed_entry(2**50, 10)]]}, "past the end"),
+        ({"tables": [[packed_entry(fields_end(0), 10)]]}, "past the end"),
+        ({"tables": [[512]]}, "not aligned to a cluster"),
+    ],
+)
+def test_an_entry_that_points_elsewhere_is_refused(how: str, fields: dict[str, Any], why: str) -> None:
+    """When the image is uploaded, and also when one is read that nobody inspected."""
+    image = Qcow2.open(io.BytesIO(qcow2(**fields)))
+    with pytest.raises(Failed, match=why):
+        image.inspect() if how == "inspected" else list(image.pieces())
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"bits": 9, "size": 512}, ""),
+        ({"bits": 21, "size": 2**21}, ""),
+        ({"order": 6}, ""),
+        ({"header_length": 104}, ""),
+        ({"header_length": 103}, "header of 103"),
+        ({"header_length": CLUSTER}, ""),
+        ({"header_length": CLUSTER + 1}, "header of 65537"),
+        ({"features": 3}, ""),
+        ({"version": 1}, "version 1"),
+        ({"version": 2, "features": 4, "order": 9, "header_length": 0}, ""),
+        ({"size": 2**29, "l1_entries": 1}, ""),
+        ({"size": 2**29 + 1, "l1_entries": 1}, "L1 table of 1"),
+        ({"l1_entries": MOST_L1 // 8}, ""),
+        ({"l1_entries": MOST_L1 // 8 + 1}, "L1 table of 4194305"),
+        ({"size": 2**64 - 1, "l1_entries": MOST_L1 // 8}, "L1 table of"),
+        ({"refcount_clusters": 129}, ""),
+        ({"refcount_clusters": 130}, "refcount table of 130"),
+        ({"size": 0, "l1_entries": 0, "l1_offset": 0, "refcount_clusters": 0}, ""),
+        ({"l1_offset": CLUSTER}, ""),
+    ],
+)
+def test_a_header_is_accepted_up_to_the_limits(fields: dict[str, Any], why: str) -> None:
+    image = io.BytesIO(qcow2(**fields).ljust(MOST_L1 + 2 * CLUSTER, b"\0"))
+    if not why:
+        assert Qcow2.open(image).size == fields.get("size", 1024**2)
+        return
+    with pytest.raises(Failed, match=why):
+        Qcow2.open(image)
+
+
+def test_a_table_ends_where_the_file_does() -> None:
+    image = qcow2(size=CLUSTER, l1_entries=1, data=b"x" * CLUSTER)
+    assert Qcow2.open(io.BytesIO(image[: 3 * CLUSTER])).size == CLUSTER
+    with pytest.raises(Failed, match="L1 table is not inside the file"):
+        Qcow2.open(io.BytesIO(image[: 2 * CLUSTER + 7]))
+    with pytest.raises(Failed, match="refcount table is not inside the file"):
+        Qcow2.open(io.BytesIO(qcow2(size=0, l1_entries=0, l1_offset=0)[: 2 * CLUSTER - 1]))
+    cut = Qcow2.open(io.BytesIO(qcow2(size=2 * CLUSTER, tables=[[0, 0]])[: 3 * CLUSTER + 15]))
+    for use in (cut.inspect, lambda: list(cut.pieces())):
+        with pytest.raises(Failed, match="middle of a table"):
+            use()
+
+
+def test_a_file_without_the_signature_is_no_image() -> None:
+    for content in (b"", b"QFI", b"QFI\xfa" + qcow2()[4:], b"anything else".ljust(4 * CLUSTER)):
+        with pytest.raises(Failed, match="it has no qcow2 signature"):
+            unpacked(content)
+
+
+def test_a_header_of_version_2_is_shorter() -> None:
+    with pytest.raises(Failed, match="refcount table is not inside"):
+        unpacked(qcow2(version=2, size=0, l1_entries=0, l1_offset=0, refcount_clusters=0)[:72])
 
 
 @pytest.mark.parametrize("length", [4, 20, 71, 72, 100, 103])
@@ -160,6 +216,55 @@ def test_work_is_bounded_by_the_file_and_by_the_disk() -> None:
     assert list(Qcow2.open(beyond).pieces()) == [], "what is past the end of the disk is not read"
     with pytest.raises(Failed, match="same L2 table"):
         Qcow2.open(same_table).inspect()
+
+
+def clusters_read(image: bytes, why: str) -> int:
+    """How many are read before it is refused."""
+    count = 0
+    with pytest.raises(Failed, match=why):
+        for _ in Qcow2.open(io.BytesIO(image)).pieces():
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("length", [5 * CLUSTER, 5 * CLUSTER + 1, 6 * CLUSTER])
+def test_no_more_clusters_are_read_than_the_file_has(length: int) -> None:
+    image = qcow2(size=2**20, tables=[[4 << 16] * 16], data=b"x" * (length - 4 * CLUSTER))
+    assert clusters_read(image, "its clusters overlap") == -(-length // CLUSTER)
+    tables = qcow2(size=100 << 29, l1=[3] * 100, tables=[[4 << 16]], data=b"x" * (length - 4 * CLUSTER))
+    assert clusters_read(tables, "its L2 tables overlap|its clusters overlap") == -(-length // CLUSTER)
+
+
+def test_no_more_is_inflated_than_the_file_can_hold() -> None:
+    """A deflated cluster has at least 1/1040 of its bytes, and all together have those of the file, but for the first
+    and the last sector, which two may share."""
+    least = CLUSTER // 1040 + 1
+    image = bomb(2**29)
+    assert len(image) % least == 0 and clusters_read(image, "deflated clusters overlap") == len(image) // least
+    entry, spare = packed_entry(4 * CLUSTER, CLUSTER), CLUSTER - 1024
+    data = deflated(b"x" * CLUSTER).ljust(63 * CLUSTER - 4 * CLUSTER, b"\0")
+    long = qcow2(size=2**29, tables=[[entry] * PER_TABLE], data=data)
+    assert len(long) % spare == 0 and clusters_read(long, "deflated clusters overlap") == len(long) // spare
+
+
+@pytest.mark.parametrize(
+    ("version", "entry", "letter"),
+    [
+        (2, 4 << 16, b"x"),
+        (2, 1 << 63 | 4 << 16, b"x"),
+        (2, 1 << 63, b""),  # used, but nowhere: not the header of the file
+        (2, 4 << 16 | 1, b"x"),  # only version 3 knows this flag
+        (3, 4 << 16, b"x"),
+        (3, 4 << 16 | 1, b""),
+        (3, 1, b""),
+        (3, 5 << 16, b""),  # written, with zeros: the volume stays as sparse as it can be
+    ],
+)
+def test_what_an_entry_says_of_its_cluster(version: int, entry: int, letter: bytes) -> None:
+    data = b"x" * CLUSTER + bytes(CLUSTER)
+    image = Qcow2.open(io.BytesIO(qcow2(version=version, size=2 * CLUSTER, tables=[[0, entry]], data=data)))
+    image.inspect()
+    assert list(image.pieces()) == ([(CLUSTER, letter * CLUSTER)] if letter else [])
 
 
 def test_an_inspection_reads_less_than_a_megabyte() -> None:

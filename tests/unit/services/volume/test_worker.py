@@ -19,7 +19,9 @@ from kilonova.services.image.service import ImageFile
 from kilonova.services.volume.changing import Said
 from kilonova.services.volume.files import NoBytes, VolumeFiles
 from kilonova.services.volume.volume import file_of
+from kilonova.services.volume.worker import copies_bytes, image_of, source_of
 from kilonova.store import rows
+from tests.unit.services.volume.records import snapshot, volume
 from tests.unit.services.volume.shop import ADMIN, ALICE, BACKEND, Shop, Story, refusal, shop, until
 
 Control = Callable[[Story], None]
@@ -260,3 +262,24 @@ def test_a_copy_is_whole_whatever_the_kernel_can(
             assert here.path(volume).stat().st_size == 1024**3
 
     control(story)
+
+
+@pytest.mark.parametrize(
+    ("record", "source", "image", "is_long"),
+    [
+        (volume(work="create"), "v", "", False),
+        (volume(work="create", image_id="i"), "v", "i", True),
+        (volume(work="create", snapshot_id="s1"), "v", "", True),
+        (volume(work="create", source_id="v1"), "v1", "", True),
+        (volume(work="extend", image_id="i", source_id="v1"), "v", "", False),
+        (volume(work="upload", work_value="i2", image_id="i"), "v", "", True),
+        (volume(work="reimage", work_value="i2", image_id="i"), "v", "i2", True),
+        (volume(work="revert", work_value="s2", image_id="i", source_id="v1"), "v", "", True),
+        (volume(work="delete", image_id="i", source_id="v1"), "v", "", False),
+        (snapshot(work="create"), "v", "", True),
+        (snapshot(work="delete"), "v", "", False),
+    ],
+)
+def test_what_a_piece_needs(record: Any, source: str, image: str, is_long: bool) -> None:
+    """The file of which volume, which image, and whether it may take long."""
+    assert (source_of(record), image_of(record), copies_bytes(record)) == (source, image, is_long)
