@@ -29,6 +29,7 @@ from tests.soak.mistakes import of_file
 from tests.soak.patched import of_patch
 from tests.soak.patches import load_all
 from tests.soak.record import Record
+from tests.support.loaded_program import Loaded
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 SURVIVES, NOTICED, IMPOSSIBLE, UNUSED = 0, 1, 2, 3
@@ -186,6 +187,7 @@ class Losing:
         signal.signal(signal.SIGALRM, lambda *_: os._exit(NOTICED))
         resource.setrlimit(resource.RLIMIT_CPU, (int(2 * limit) + 10, resource.RLIM_INFINITY))
         signal.alarm(int(20 * limit) + 30)  # it shares the cores
+        Loaded.__init__ = _no_other_process  # type: ignore[method-assign,assignment]
         try:
             condition.lose()
         except CannotBeLost as why:
@@ -200,6 +202,11 @@ class Losing:
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
                 return NOTICED
         return SURVIVES
+
+
+def _no_other_process(_: Loaded) -> None:
+    """A program in a process of its own does not have the mistake, and to load it takes longer than most tests."""
+    raise pytest.skip.Exception("needs another process")
 
 
 @cache
