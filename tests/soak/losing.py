@@ -13,6 +13,7 @@ import itertools
 import os
 import random
 import resource
+import shutil
 import signal
 import tempfile
 import time
@@ -176,6 +177,7 @@ class Losing:
         child = os.fork()
         if child:
             return child
+        self.config._tmp_path_factory._given_basetemp = _directory(os.getpid())  # type: ignore[attr-defined]
         try:
             os._exit(self._run_without(condition, items))
         except BaseException:
@@ -228,6 +230,13 @@ def _is_chosen(where: str, chosen: Sequence[str]) -> bool:
     return not chosen or any(where.startswith(one) or one.startswith(f"{where}:") for one in chosen)
 
 
+def _directory(process: int) -> Path:
+    """Of the files of its tests. A process that is ended removes none, and there are thousands of them."""
+    return Path(tempfile.gettempdir()) / f"lost-{process}"
+
+
 def _ended(running: dict[int, Condition]) -> tuple[Condition, int]:
     child, status = os.waitpid(-1, 0)
-    return running.pop(child), os.waitstatus_to_exitcode(status)
+    shutil.rmtree(_directory(child), ignore_errors=True)
+    verdict = os.waitstatus_to_exitcode(status)
+    return running.pop(child), NOTICED if verdict < 0 else verdict  # killed: it took all of the memory
