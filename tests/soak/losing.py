@@ -35,6 +35,7 @@ from tests.support.loaded_program import Loaded
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 SURVIVES, NOTICED, IMPOSSIBLE, UNUSED = 0, 1, 2, 3
 JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
+Running = dict[int, tuple[Condition, str]]  # by process: what it does without, and where its files are
 STATEMENTS = Statements()  # before the modules are loaded that make some
 
 
@@ -160,7 +161,7 @@ class Losing:
         return count[SURVIVES] + count[UNUSED]
 
     def _attempts(self, conditions: Sequence[Condition]) -> Iterator[tuple[Condition, int]]:
-        running: dict[int, Condition] = {}
+        running: Running = {}
         functions()  # once, not in each of the processes
         for condition in conditions:
             items = self._users(condition)
@@ -169,16 +170,19 @@ class Losing:
                 continue
             if len(running) >= JOBS:
                 yield _ended(running)
-            running[self._fork(condition, items)] = condition
+            scratch = tempfile.mkdtemp(prefix="kilonova-mistake-")
+            running[self._fork(condition, items, Path(scratch))] = condition, scratch
         while running:
             yield _ended(running)
 
-    def _fork(self, condition: Condition, items: Sequence[pytest.Item]) -> int:
+    def _fork(self, condition: Condition, items: Sequence[pytest.Item], scratch: Path) -> int:
         child = os.fork()
         if child:
             return child
-        self.config._tmp_path_factory._given_basetemp = _directory(os.getpid())  # type: ignore[attr-defined]
         try:
+            # Its files go when it has ended: some thousand databases would fill the disk.
+            tempfile.tempdir = str(scratch)
+            self.config._tmp_path_factory._basetemp = scratch
             os._exit(self._run_without(condition, items))
         except BaseException:
             os._exit(NOTICED)
@@ -230,13 +234,8 @@ def _is_chosen(where: str, chosen: Sequence[str]) -> bool:
     return not chosen or any(where.startswith(one) or one.startswith(f"{where}:") for one in chosen)
 
 
-def _directory(process: int) -> Path:
-    """Of the files of its tests. A process that is ended removes none, and there are thousands of them."""
-    return Path(tempfile.gettempdir()) / f"lost-{process}"
-
-
-def _ended(running: dict[int, Condition]) -> tuple[Condition, int]:
+def _ended(running: Running) -> tuple[Condition, int]:
     child, status = os.waitpid(-1, 0)
-    shutil.rmtree(_directory(child), ignore_errors=True)
-    verdict = os.waitstatus_to_exitcode(status)
-    return running.pop(child), NOTICED if verdict < 0 else verdict  # killed: it took all of the memory
+    condition, scratch = running.pop(child)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return condition, os.waitstatus_to_exitcode(status)
