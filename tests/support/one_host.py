@@ -55,6 +55,7 @@ class OneHost:
         self.welcomes = True  # it hears that it has settled what it was told
         self.answer = {}  # more of the answer to the next heartbeat
         self.absent = False  # no conductor hears anything
+        self.hangs = 0.0  # seconds that it takes to answer
         self.registered, self.alive = [], []
         self.beats, self.finished, self.log = [], [], []
         self.operations = []  # that steps were of, as a line of the log would say
@@ -100,6 +101,8 @@ class OneHost:
     async def _hear(self):
         if self.absent:
             raise NoAnswer("nobody is there")
+        if self.hangs:
+            await asyncio.sleep(self.hangs)
 
     async def _on_finish(self, body):
         await self._hear()

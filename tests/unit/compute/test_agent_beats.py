@@ -66,6 +66,31 @@ def test_a_host_whose_heartbeat_nobody_answers_says_to_all_that_it_lives(host, p
     assert host.beats[-1].pull is pull
 
 
+@pytest.mark.parametrize("seconds", [2.0, 2 * INTERVAL], ids=["is answered", "is not answered"])
+def test_a_host_that_is_woken_while_a_heartbeat_is_under_way_asks_for_work_at_once(host, seconds):
+    host.loop.run_for(2 * INTERVAL)
+    host.hangs = seconds
+    host.loop.run_for(INTERVAL)
+    host.wake()
+    host.hangs, count = 0.0, len(host.beats) + (seconds < INTERVAL)
+    host.loop.run_for(0.9 * INTERVAL)
+    assert [one.pull for one in host.beats[count : count + 1]] == [True]
+
+
+def test_a_host_that_shall_register_does_so_at_once(host):
+    host.loop.run_for(2 * INTERVAL)
+    host.register_again = True
+    host.wake()
+    host.loop.run_for(1.0)
+    assert len(host.registered) == 2
+
+
+def test_a_plain_heartbeat_is_written_nowhere(host):
+    """Each write waits for the disk of the host."""
+    host.loop.run_for(3 * INTERVAL)
+    assert len(host.beats) > 2 and [*host.hardware.recall(HOST)] == ["key"]
+
+
 def test_a_host_without_conductors_asks_four_times_an_interval(host):
     host.kill()
     host.absent = True

@@ -68,6 +68,15 @@ def disk(tmp_path: Path) -> Iterator[tuple[int, int]]:
         yield file.fileno(), 5 * SMALLEST_PIECE + 3
 
 
+def test_a_disk_may_end_with_a_hole_and_be_nothing_else(tmp_path: Path) -> None:
+    with (tmp_path / "disk").open("w+b") as file:
+        file.truncate(3 * SMALLEST_PIECE)
+        assert list(data_pieces(file.fileno(), 3 * SMALLEST_PIECE)) == []
+        file.write(b"x")
+        file.flush()
+        assert [number for number, _ in data_pieces(file.fileno(), 3 * SMALLEST_PIECE)] == [0]
+
+
 def test_only_pieces_with_data_are_read(disk: tuple[int, int]) -> None:
     assert [(number, piece[:3], len(piece)) for number, piece in data_pieces(*disk)] == [
         (0, b"aaa", SMALLEST_PIECE),

@@ -85,6 +85,13 @@ def test_a_disk_without_data_gets_none_of_another_one(there: There) -> None:
     assert len(os.listdir("/proc/self/fd")) == opened, "no descriptor is left open"
 
 
+def test_two_requests_may_finish_a_disk_at_once(there: There) -> None:
+    """The sender asked again; the first one has removed the log meanwhile."""
+    there.ask("PUT", [frame(0) + frame(1) + frame(2)])
+    there.incoming().finish(whole_digest(SIZE, DIGESTS), lambda _: (there.root / f"{NAME}.pieces").unlink())
+    assert there.files() == {NAME: WHOLE}
+
+
 def test_a_disk_that_differs_is_dropped(there: There) -> None:
     there.ask("PUT", [frame(0)])
     status, answer = there.ask("POST", whole())
@@ -120,6 +127,7 @@ def test_pieces_are_noted_only_once_they_are_on_the_disk(there: There, monkeypat
         return call
 
     monkeypatch.setattr(os, "fdatasync", watched("fdatasync"))
+    opened = len(os.listdir("/proc/self/fd"))
     writer = receiver._Writer(there.incoming())
     writer.close()  # of what was never opened
     writer.open()
@@ -129,6 +137,7 @@ def test_pieces_are_noted_only_once_they_are_on_the_disk(there: There, monkeypat
         seen.append(noted())
     writer.close()
     assert seen == [0, 2, 2] and noted() == 3
+    assert len(os.listdir("/proc/self/fd")) == opened
     assert events == ["0 noted before fdatasync", "2 noted before fdatasync"]
     assert (there.root / f"{NAME}.part").read_bytes() == WHOLE
 

@@ -154,6 +154,8 @@ def test_what_brings_no_disk_is_answered_at_once(there: There, method: str) -> N
         ("disk.raw", "size=1", "t", 400),
         (f"{NAME}.part", "size=1", "t", 400),
         ("incoming.json", "size=1", "t", 400),
+        ("DISK.qcow2", "size=1", "t", 400),
+        ("x" * 65, "size=1", "t", 400),
     ],
 )
 def test_what_is_refused_writes_nothing(
