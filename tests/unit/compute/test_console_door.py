@@ -65,18 +65,20 @@ def test_bytes_go_both_ways_in_messages_that_the_api_takes() -> None:
     async def story() -> None:
         guest, asked = Pipe(), list[tuple[str, str | None]]()
         guest.output.put_nowait(b"x" * (2 * PIECE + 1))
+        lengths, heard = list[int](), list[bytes]()
 
         async def serve(api: ServerConnection) -> None:
             assert api.request is not None
             asked.append((api.request.path, api.request.headers.get(TOKEN_HEADER)))
-            got = [await api.recv() for _ in range(3)]
-            assert [len(one) for one in got] == [PIECE, PIECE, 1]
+            lengths.extend([len(await api.recv()) for _ in range(3)])
             for message in (b"typed", b"", "as text"):
                 await api.send(message)
-            assert [await guest.heard.get() for _ in range(2)] == [b"typed", b"as text"], "an empty one is not the end"
+            heard.extend([await guest.heard.get() for _ in range(2)])
 
         await carried(serve, guest)
         assert asked == [(f"/base{HOST_PATH}", "token-1")]
+        assert lengths == [PIECE, PIECE, 1]
+        assert heard == [b"typed", b"as text"], "an empty message is not the end"
         assert guest.is_closed, "the API has closed the connection"
 
     asyncio.run(story())
