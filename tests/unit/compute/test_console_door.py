@@ -86,15 +86,15 @@ def test_bytes_go_both_ways_in_messages_that_the_api_takes() -> None:
 
 def test_the_connection_ends_with_the_guest() -> None:
     async def story() -> None:
-        guest, ended = Pipe(), list[bool]()
+        guest, codes = Pipe(), list[int | None]()
         guest.output.put_nowait(b"")
 
         async def serve(api: ServerConnection) -> None:
             await api.wait_closed()
-            ended.append(True)
+            codes.append(api.close_code)
 
         await carried(serve, guest, "")
-        assert ended == [True] and guest.is_closed
+        assert codes == [1000] and guest.is_closed, "the host has closed it, not the API that ends"
 
     asyncio.run(story())
 
