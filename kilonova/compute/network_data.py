@@ -40,7 +40,7 @@ def _network(number: int, port: GuestPort, address: PortAddress) -> dict[str, Js
     if address.version == 4 and address.dhcp:
         return {**common, "type": "ipv4_dhcp"}
     kind = f"ipv{address.version}"
-    if address.version == 6 and address.dhcp and address.address_mode:
+    if address.dhcp and address.address_mode:
         kind = f"ipv6_{address.address_mode}"
     return {
         **common,

@@ -1,153 +1,34 @@
 """What an agent does with its orders, whoever sends them and however they arrive (law 4)."""
 
-import asyncio
 import logging
-import random
 
 import msgspec
 import pytest
 
-from kilonova.bus import host_subject
-from kilonova.bus.memory import MemoryBus, MemoryHub
-from kilonova.compute.agent import Agent
-from kilonova.compute.drivers.simulated.driver import SimulatedDriver, SimulatedMemory
-from kilonova.compute.drivers.simulated.hardware import Hardware
-from kilonova.domain.messages import Beat, Finish, Finished, Orders, Registered, Returned, StepFacts, StepOrder, Verdict
-from kilonova.engine.model import Operation, Step
-from kilonova.operations.facts import DESTINATION
-from kilonova.sim.lab.process import SeededIds
-from kilonova.sim.loop.event_loop import SimClock, SimLoop
-from kilonova.sim.loop.process import Process
-from kilonova.world import World
-
-HOST, INTERVAL = "host1", 10.0
-
-
-class Room:
-    """One host with its agent, and a conductor that says what the test tells it to."""
-
-    def __init__(self):
-        self.loop = SimLoop()
-        asyncio.set_event_loop(self.loop)
-        self.hub = MemoryHub()
-        self.hardware = Hardware(clock_sleep=asyncio.sleep)
-        self.hardware.add_host(HOST)
-        self.orders = []  # the answer to the next heartbeat
-        self.register_again = False
-        self.verdicts = []  # what it hears when it registers
-        self.beats, self.finished, self.log = [], [], []
-        self.returned = []
-        self.accepts = True
-        self.following = []  # orders that come with the answers to results
-        self.epoch = 1
-        self.register_meanwhile = False  # before a result is answered, the host has to register again
-        self.silent = False
-        self.lives = 0
-        self.agent = None
-        self.loop.spawn(Process("conductor"), self._serve())
-        self.start()
-
-    async def _serve(self):
-        self.bus = bus = MemoryBus(self.hub, "conductor")
-        for word in ("register", "returned", "beat", "finish"):
-            await bus.serve(f"conductor.{word}", getattr(self, f"_on_{word}"))
-
-    async def _on_register(self, body):
-        return msgspec.json.encode(Registered(epoch=self.epoch, verdicts=self.verdicts))
-
-    async def _on_returned(self, body):
-        self.returned.append(msgspec.json.decode(body, type=Returned))
-        return b"true"
-
-    async def _on_beat(self, body):
-        self.beats.append(msgspec.json.decode(body, type=Beat))
-        orders, self.orders = self.orders, []
-        again, self.register_again = self.register_again, False
-        return msgspec.json.encode(Orders(steps=orders, register_again=again))
-
-    async def _on_finish(self, body):
-        if self.silent:
-            await asyncio.sleep(2 * INTERVAL)
-        self.finished.append(msgspec.json.decode(body, type=Finish))
-        if self.register_meanwhile:
-            self.register_again, self.epoch = True, self.epoch + 1
-            await self.bus.cast(host_subject(HOST), b"")
-            await asyncio.sleep(1.0)
-        order = self.following.pop(0) if self.following else None
-        return msgspec.json.encode(Finished(self.accepts, "" if self.accepts else "not now", order))
-
-    def start(self):
-        self.lives += 1
-        self.process = Process(HOST)
-        source = random.Random(self.lives)
-        world = World(
-            clock=SimClock(self.loop),
-            ids=SeededIds(source),
-            random=source,
-            bus=MemoryBus(self.hub, HOST),
-            driver=SimulatedDriver(self.hardware, HOST),
-            memory=SimulatedMemory(self.hardware, HOST),
-        )
-        self.agent = Agent(world, HOST, {"toy": self._toy()}, report_interval=INTERVAL)
-        self.loop.spawn(self.process, self.agent.start())
-        self.loop.run_for(1.0)
-
-    def restart(self):
-        """kill -9, and a new start on what it had written down."""
-        self.hub.detach(HOST)
-        self.loop.kill(self.process)
-        self.start()
-
-    def _toy(self):
-        log = self.log
-
-        async def work(host):
-            log.append(f"{host.facts.was} begun")
-            try:
-                await asyncio.sleep(host.facts.size)
-                log.append(f"{host.facts.was} done")
-            except asyncio.CancelledError:
-                log.append(f"{host.facts.was} aborted")
-                raise
-
-        class Toy(Operation):
-            name = "toy"
-            steps = [Step("work", work, on=DESTINATION, undo=work)]
-
-        return Toy()
-
-    def say(self, *orders, wait=2 * INTERVAL):
-        self.orders = list(orders)
-        self.loop.run_for(wait)
-
-
-def order(name, turn, ordinal, seconds=0.0, server="s1", way="do"):
-    return StepOrder(
-        journal="cell1",
-        operation=f"operation-{turn}",
-        kind="toy",
-        name="work",
-        way=way,
-        ordinal=ordinal,
-        server=server,
-        turn=turn,
-        copy=turn,
-        facts=StepFacts(was=name, size=int(seconds)),
-    )
+from kilonova.domain.messages import Verdict
+from tests.support.one_host import HOST, INTERVAL, OneHost, order
 
 
 @pytest.fixture
 def room():
-    room = Room()
+    room = OneHost()
     yield room
-    room.loop.close()
-    asyncio.set_event_loop(None)
+    room.close()
 
 
 def test_an_order_is_done_and_told(room):
     room.say(order("a", 1, 1))
     assert room.log == ["a begun", "a done"]
     assert [(f.operation, f.ordinal, f.error) for f in room.finished] == [("operation-1", 1, None)]
+    assert room.operations == ["operation-1"], "in each line that the step logs"
+
+
+def test_an_order_that_was_done_is_done_again_when_it_comes_again(room):
+    """Its result was lost with a conductor's database, or the conductor that had it."""
+    for _ in range(2):
+        room.say(order("a", 1, 1))
+    assert room.log == ["a begun", "a done"] * 2
+    assert [f.error for f in room.finished] == [None, None]
 
 
 def test_the_next_step_may_come_with_the_answer(room):
@@ -178,6 +59,26 @@ def test_an_order_that_comes_too_late_is_dropped(room, late, again):
     assert (answer.operation, answer.ordinal) == (f"operation-{late[0]}", late[1]), "and whoever sent it hears so"
     assert (answer.error["code"], answer.error["final"]) == ("order_outdated", True)
     assert "is older than turn 2, step 3" in answer.error["message"]
+
+
+def test_each_time_a_late_order_comes_it_is_answered_once(room):
+    room.say(order("new", 2, 3))
+    for times in (1, 2):
+        room.say(order("late", 1, 1), order("late", 1, 1))
+        answers = [f.error for f in room.finished if f.error is not None]
+        assert [(one["code"], one["elsewhere"], one["final"]) for one in answers] == [
+            ("order_outdated", False, True)
+        ] * times
+
+
+def test_a_result_that_nobody_hears_is_told_again_after_a_quarter_of_an_interval(room):
+    room.say(order("a", 1, 1, seconds=INTERVAL), wait=1.5 * INTERVAL)
+    room.absent = True
+    room.loop.run_for(INTERVAL)
+    assert room.log == ["a begun", "a done"] and room.finished == []
+    room.absent = False
+    room.loop.run_for(INTERVAL / 4)
+    assert len(room.finished) == 1
 
 
 def test_an_order_that_was_dropped_is_answered_until_somebody_hears(room):
@@ -244,6 +145,7 @@ def test_many_refused_results_are_noted_once_and_quietly(room, caplog):
     assert len(room.finished) == 3
     noted = [(entry.levelno, entry.getMessage()) for entry in caplog.records]
     assert noted == [(logging.DEBUG, "host host1: the result of work came too late: not now")]
+    assert room.beats[-1].has == [], "each of them has ended"
 
 
 def test_what_a_step_does_not_expect_is_told_as_an_error(room):

@@ -36,6 +36,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 SURVIVES, NOTICED, IMPOSSIBLE, UNUSED = 0, 1, 2, 3
 JOBS = int(os.environ.get("KILONOVA_JOBS", min(2, os.cpu_count() or 1)))
 Running = dict[int, tuple[Condition, str]]  # by process: what it does without, and where its files are
+MOST_MEMORY = 4 * 1024**3  # bytes of a process; one that needs more does not end any more
 STATEMENTS = Statements()  # before the modules are loaded that make some
 
 
@@ -192,6 +193,7 @@ class Losing:
         signal.signal(signal.SIGXCPU, lambda *_: os._exit(NOTICED))  # it does not end any more
         signal.signal(signal.SIGALRM, lambda *_: os._exit(NOTICED))
         resource.setrlimit(resource.RLIMIT_CPU, (int(2 * limit) + 10, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, resource.RLIM_INFINITY))
         signal.alarm(int(20 * limit) + 30)  # it shares the cores
         Loaded.__init__ = _no_other_process  # type: ignore[method-assign,assignment]
         try:

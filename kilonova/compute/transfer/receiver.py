@@ -133,9 +133,8 @@ class Incoming:
         if not hmac.compare_digest(whole_digest(self.size, self.entries()).encode(), digest.encode()):
             self.drop()
             raise Refused("disk_differs", f"{self.whole.name}: its pieces are not those that were sent; send it again")
-        if not self.entries():  # it has no data at all, and gets none that another disk has left there
-            for descriptor in self.begin():
-                os.close(descriptor)
+        for descriptor in self.begin():  # one without data gets none that another disk has left there
+            os.close(descriptor)
         try:
             check(self.part)
         except (Failed, Refused) as why:

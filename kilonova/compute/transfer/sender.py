@@ -69,6 +69,7 @@ class _Job:
         self._size = file.path.stat().st_size
         query = urlencode({"size": self._size} | ({"image": file.image} if file.image else {}))
         self._path = f"{self._url.path.rstrip('/')}{path}?{query}"
+        self._named = f"disk {path.removeprefix('/disks/')}"
         self._sent = 0
 
     def run(self) -> int:
@@ -87,10 +88,6 @@ class _Job:
                     raise Failed("unreachable", f"{self._named}: {self._url.netloc} does not take it: {why}") from why
             self._stop.wait(min(PAUSE, self._patience))
         return self._sent
-
-    @property
-    def _named(self) -> str:
-        return f"disk {self._path.partition('?')[0].removeprefix('/disks/')}"
 
     def _try(self) -> bool:
         """Send the missing pieces. Return False if the receiver has a different file after all were sent."""

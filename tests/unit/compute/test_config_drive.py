@@ -156,7 +156,41 @@ def test_words_come_with_their_version() -> None:
     since["dedicated_cpus"] = "2020-10-14"
     for word, first in since.items():
         assert [version for version in VERSIONS if word in words[version]] == [v for v in VERSIONS if v >= first], word
-    assert "vf_trusted" not in words["2017-02-22"]["devices"][0]
+    trusted = [version for version in VERSIONS if "vf_trusted" in words[version].get("devices", [{}])[0]]
+    assert trusted == [version for version in VERSIONS if version >= "2018-08-27"]
+
+
+BARE = GuestSpec(
+    server=SERVER,
+    copy=1,
+    name="test",
+    vcpus=1,
+    memory_mb=512,
+    disk_gb=1,
+    image="",
+    ports=[msgspec.structs.replace(NIC, tag="", mtu=0, addresses=[], security_groups=[])],
+    volumes=[GuestVolume(attachment="a", volume="v1", device="/dev/vdb")],
+)
+
+
+def test_what_a_guest_was_not_given_is_left_out() -> None:
+    """Old programs in guests take an empty word for a value."""
+    files = config_drive(BARE, GuestSecrets())
+    for folder in ("latest", *VERSIONS):
+        assert document(files, f"openstack/{folder}/meta_data.json").keys() <= {
+            *("uuid", "hostname", "name", "launch_index", "availability_zone", "project_id", "devices"),
+            "dedicated_cpus",
+        }
+    told = document(files, "openstack/latest/meta_data.json")
+    assert told["devices"] == [], "no port and no volume has a tag"
+    assert told["hostname"] == f"{SERVER}.novalocal", "it has no host name of its own"
+    for path in (*files, *metadata_service(BARE, GuestSecrets())):
+        assert not path.endswith(("user_data", "user-data")) and "/content/" not in path, path
+    (link,) = document(files, "openstack/latest/network_data.json")["links"]
+    assert link["mtu"] is None
+    ec2 = document(files, "ec2/latest/meta-data.json")
+    assert "public-keys" not in ec2 and (ec2["local-ipv4"], ec2["security-groups"]) == ("", [])
+    assert find(metadata_service(BARE, GuestSecrets()), "/latest/meta-data/public-keys/") is None
 
 
 def test_the_password_is_on_the_drive_only() -> None:
@@ -218,6 +252,18 @@ def test_network_data_of_ipv6_names_its_mode() -> None:
     assert (first["id"], second["id"]) == ("network0", "network1")
     assert first["netmask"] == "ffff:ffff:ffff:ffff::"
     assert first["routes"] == [{"network": "::", "netmask": "::", "gateway": "2001:db8::1"}]
+
+
+def test_network_data_of_what_a_subnet_does_not_say() -> None:
+    """IPv6 addresses that nobody in the network gives out stand there as they are; without a gateway, no way out."""
+    static = msgspec.structs.replace(IPV6, dhcp=False, address_mode="slaac", gateway="", dns_servers=[])
+    (told,) = told_networks(static)
+    assert (told["type"], told["ip_address"], told["routes"], told["services"]) == ("ipv6", "2001:db8::3", [], [])
+
+
+def test_ec2_knows_the_first_address_of_ipv4() -> None:
+    guest = msgspec.structs.replace(GUEST, ports=[msgspec.structs.replace(NIC, addresses=[IPV6, IPV4])])
+    assert document(config_drive(guest, SECRETS), "ec2/latest/meta-data.json")["local-ipv4"] == "172.31.0.5"
 
 
 def test_ec2_document() -> None:

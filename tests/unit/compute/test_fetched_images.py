@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import itertools
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +125,91 @@ def test_of_what_is_wrong_nothing_is_left(bases: Path, service: Service, wanted:
     assert failed.value.final and left(bases) == []
 
 
+@pytest.mark.parametrize("wanted", [None, ImageOrder(image=IMAGE, token="t")], ids=["no order", "no bytes"])
+def test_of_an_image_that_is_gone_the_bytes_that_came_go(bases: Path, wanted: ImageOrder | None) -> None:
+    (bases / "_base").mkdir()
+    (bases / "_base" / f"{IMAGE}.host1.part").write_bytes(BYTES[:1000])
+    source = FetchedImages(bases, "host1", Service())
+    for work in (source.measure(IMAGE, "raw", wanted), source.fetch(IMAGE, wanted)):
+        with pytest.raises(Failed, match=f"image {IMAGE}: the image service does not have it any more") as why:
+            asyncio.run(work)
+        assert (why.value.code, why.value.final) == ("image_gone", True)
+    assert left(bases) == []
+
+
+def test_what_came_from_the_beginning_and_is_wrong_is_not_fetched_again(bases: Path) -> None:
+    service = Service(content=BYTES[::-1])
+    with pytest.raises(Failed, match="nothing of it is kept"):
+        ensure(bases, service)
+    assert service.asked == [0]
+
+
+def test_a_disk_that_fails_while_bytes_are_flushed_makes_no_base(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be read again to make it, and nobody compares them any more."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        ensure(bases, Service())
+    assert f"{IMAGE}.raw" not in left(bases)
+
+
+QCOW2_HEAD = b"QFI\xfb".ljust(24, b"\0") + (7 * 1024**3).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize(
+    ("content", "disk_format", "declared", "size"),
+    [
+        (BYTES, "raw", "", ("raw", len(BYTES))),
+        (BYTES, "", "raw", ("raw", len(BYTES))),
+        (BYTES, "", "", ("raw", len(BYTES))),
+        (b"tiny", "raw", "", ("raw", 4)),
+        (QCOW2_HEAD + BYTES, "qcow2", "raw", ("qcow2", 7 * 1024**3)),
+        (QCOW2_HEAD + BYTES, "", "qcow2", ("qcow2", 7 * 1024**3)),
+        (QCOW2_HEAD, "qcow2", "", ("qcow2", 7 * 1024**3)),
+    ],
+)
+def test_an_image_is_measured_by_its_first_bytes(
+    bases: Path, content: bytes, disk_format: str, declared: str, size: tuple[str, int]
+) -> None:
+    source = FetchedImages(bases, "host1", Service(content=content))
+    found = asyncio.run(source.measure(IMAGE, declared, order(content, disk_format)))
+    assert (found.disk_format, found.disk) == size
+    assert (found.copied, found.content) == (len(content), len(content))
+    assert left(bases) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "disk_format", "says"),
+    [(BYTES, "qcow2", len(BYTES)), (QCOW2_HEAD[:-1], "qcow2", 31), (b"tiny", "raw", 5), (BYTES[:31], "raw", 1000)],
+    ids=["no qcow2", "half a head", "less than it says", "less than a head"],
+)
+def test_an_image_that_does_not_begin_as_it_should_cannot_be_measured(
+    bases: Path, content: bytes, disk_format: str, says: int
+) -> None:
+    source = FetchedImages(bases, "host1", Service(content=content))
+    with pytest.raises(Failed, match=f"it does not begin as a {disk_format} does") as why:
+        asyncio.run(source.measure(IMAGE, "", order(content, disk_format, size=says)))
+    assert (why.value.code, why.value.final) == ("image_unreadable", True)
+
+
+def test_an_image_is_measured_after_a_cut_and_not_for_ever(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(fetching, "PAUSE", 0.001)
+    service = Service(OSError("cut"))
+    source = FetchedImages(bases, "host1", service, patience=3.0)
+    assert asyncio.run(source.measure(IMAGE, "raw", order())).disk == len(BYTES)
+    service = Service(*[OSError("away")] * 99)
+    source = FetchedImages(bases, "host1", service, patience=3.0)
+    with pytest.raises(Failed, match=f"image {IMAGE}: it could not be fetched: away") as why:
+        asyncio.run(source.measure(IMAGE, "raw", order()))
+    assert (why.value.code, why.value.final) == ("image_service_away", False)
+    assert len(service.asked) == 4
+
+
 def test_a_small_file_that_is_a_large_disk_is_never_unpacked(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unpack(*words: str, seconds: float = 0.0) -> str:
         raise AssertionError(words)
@@ -141,6 +228,34 @@ def test_what_an_earlier_try_left_may_be_damaged(bases: Path) -> None:
         (bases / "_base" / f"{IMAGE}.host1.part").write_bytes(damaged)
         assert ensure(bases, Service()) == BYTES
         (bases / "_base" / f"{IMAGE}.raw").unlink()
+
+
+@pytest.mark.parametrize("more", [b"", b"x"], ids=["all of it", "more"])
+def test_an_earlier_try_may_have_left_all_of_it_or_more(bases: Path, more: bytes) -> None:
+    (bases / "_base").mkdir()
+    (bases / "_base" / f"{IMAGE}.host1.part").write_bytes(BYTES + more)
+    service = Service()
+    assert ensure(bases, service) == BYTES
+    assert service.asked == ([0] if more else []), "what is right is not fetched again"
+
+
+def test_the_last_bytes_are_not_waited_for(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sleep(_: float) -> None:
+        raise AssertionError("all bytes are here")
+
+    service = Service()
+    monkeypatch.setattr(fetching, "asyncio", SimpleNamespace(sleep=sleep))
+    assert ensure(bases, service) == BYTES and service.asked == [0]
+
+
+def test_no_part_is_counted_for_one_who_does_not_wait_any_more(tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(BYTES)
+    stop = threading.Event()
+    stop.set()
+    content = order().content
+    assert content is not None
+    with fetching._Part.open(tmp_path / "part", content, stop) as part:
+        assert part.size == 0
 
 
 def test_a_full_disk_is_said(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +282,9 @@ def test_a_full_disk_is_said(bases: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_image_that_does_not_fit_is_not_begun(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "free_bytes", lambda folder: 299_999)
     service = Service()
-    with pytest.raises(Failed, match=r"300000 bytes are needed in .*, 299999 are free"):
+    with pytest.raises(Failed, match=r"300000 bytes are needed in .*, 299999 are free") as why:
         ensure(bases, service)
+    assert why.value.elsewhere, "another host may have room"
     assert service.asked == [] and left(bases) == []
 
 

@@ -18,12 +18,14 @@ class Memory:
 
     def __init__(self) -> None:
         self.kept: dict[str, Any] = {}
+        self.writes = 0
 
     def load(self) -> dict[str, Any]:
         return dict(self.kept)
 
     def keep(self, name: str, value: Any) -> None:
         self.kept[name] = value
+        self.writes += 1
 
     def drop(self, name: str) -> None:
         self.kept.pop(name, None)
@@ -45,6 +47,21 @@ def test_taken_once_however_often_it_is_asked_for() -> None:
     assert agent(memory).take("a", 1, ONE) == first, "the next agent finds it"
     assert agent(memory).take("b", 1, ONE) != first
     assert sorted(memory.kept) == ["claim/a/1", "claim/b/1"]
+    assert memory.writes == 2, "what is stored already is not written again: each write waits for the disk"
+
+
+def test_a_claim_is_found_among_what_else_a_host_remembers() -> None:
+    memory = Memory()
+    first = agent(memory).take("a", 1, ONE)
+    memory.keep("key", "secret")
+    memory.keep("5b1e/2", [3, 1])
+    assert agent(memory).of("a", 1) == first
+    assert agent(memory).with_claims([]) == [CopyReport("a", 1, "absent", whole=False, defined=False, claim=first)]
+
+
+def test_nothing_fits_before_the_hardware_is_known() -> None:
+    with pytest.raises(Failed, match="does not fit"):
+        HostClaims(Memory(), {}).take("a", 1, ONE)
 
 
 def test_a_plain_guest_takes_nothing() -> None:
@@ -72,6 +89,7 @@ def test_a_move_on_one_host_holds_both_a_rebuild_the_same() -> None:
     claims.drop("a", 1)
     with pytest.raises(Failed):
         claims.take("b", 1, ONE)  # copy 2 still holds what copy 1 had
+    assert claims.take("a", 3, ONE, beside=1) == moved, "asked again, a copy keeps what it has"
     claims.drop("a", 2)
     assert claims.take("b", 1, ONE) == old
 
@@ -96,8 +114,21 @@ def test_what_a_guest_is_defined_with_counts_where_the_memory_was_lost() -> None
         claims.take("b", 1, ONE)
 
 
+def test_what_the_host_remembers_counts_before_what_a_guest_is_defined_with() -> None:
+    """An operation changes the memory first; a guest that was not defined again yet shows its old share."""
+    other = agent(Memory()).take("a", 1, ONE)
+    memory = Memory()
+    claims = agent(memory)
+    held = claims.take("a", 1, TWO)
+    (report,) = claims.with_claims([CopyReport("a", 1, "on", whole=True, claim=other)])
+    assert (report.claim, claims.of("a", 1), memory.writes) == (held, held, 1)
+
+
 def test_a_claim_without_a_copy_is_told_so_that_somebody_decides() -> None:
-    claims = agent(Memory())
+    memory = Memory()
+    claims = agent(memory)
     held = claims.take("a", 1, ONE)
     plain = CopyReport("b", 1, "on", whole=True)
-    assert claims.with_claims([plain]) == [plain, CopyReport("a", 1, "absent", whole=False, defined=False, claim=held)]
+    told = claims.with_claims([plain])
+    assert (claims.of("b", 1), sorted(memory.kept)) == (None, ["claim/a/1"]), "a plain guest holds nothing"
+    assert told == [plain, CopyReport("a", 1, "absent", whole=False, defined=False, claim=held)]
