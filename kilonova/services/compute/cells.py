@@ -38,7 +38,7 @@ _ALL = Sql(select(cells).order_by(cells.c.name))
 _HOSTS = Sql(select(host_mappings.c.cell, func.count().label("n")).group_by(host_mappings.c.cell))
 _SERVERS = Sql(
     select(server_mappings.c.cell, func.count().label("n"))
-    .where(server_mappings.c.queued_for_delete == 0, server_mappings.c.cell.is_not(None))
+    .where(server_mappings.c.queued_for_delete == 0)
     .group_by(server_mappings.c.cell)
 )
 
@@ -166,7 +166,6 @@ class Cells:
         self._check_is_nobodys(address)
         try:
             await refuse_unless_vacant(name, address, self.clock)
-            await self.stores.roll.check(name, address)
             await upgrade(address, "cell")
             store = await self.stores.claim_cell(name, address, self.clock)
         except Unreachable as why:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from kilonova.services.compute.extra_specs import KNOWN, fault_of
+from kilonova.services.compute.extra_specs import KNOWN, Check, boolean, fault_of, integer, like, one_of
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ from kilonova.services.compute.extra_specs import KNOWN, fault_of
         ("pci_passthrough:alias", "gpu:1, nic:2"),
         ("group_policy", "isolate"),
         ("anything", "at all"),
+        ("quota", "at all"),  # no namespace
         ("own:thing", "at all"),
     ],
 )
@@ -77,3 +79,28 @@ def test_no_value_takes_long() -> None:
         for value in hostile:
             fault_of(key, value)
     assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "says"),
+    [
+        (lambda: boolean, " yes ", ""),
+        (lambda: boolean, "maybe", "'maybe' is not a valid boolean-like value."),
+        (lambda: integer(), "-7", ""),
+        (lambda: integer(), "", "'' is not a valid integer value."),
+        (lambda: integer(2), "2", ""),
+        (lambda: integer(2), "99", ""),
+        (lambda: integer(2), "1", "'1' is less than the min value of '2'."),
+        (lambda: integer(0), "-1", "'-1' is less than the min value of '0'."),
+        (lambda: integer(2, 4), "4", ""),
+        (lambda: integer(2, 4), "5", "'5' is greater than the max value of '4'."),
+        (lambda: integer(most=4), "-5", ""),
+        (lambda: integer(most=0), "1", "'1' is greater than the max value of '0'."),
+        (lambda: one_of("a", "b"), "b", ""),
+        (lambda: one_of("a", "b"), "ab", "'ab' is not one of: a, b."),
+        (lambda: like("a+"), "aa", ""),
+        (lambda: like("a+"), "aab", "'aab' is not of the format 'a+'."),
+    ],
+)
+def test_what_each_check_says(make: Callable[[], Check], value: str, says: str) -> None:
+    assert make()(value) == says
