@@ -86,11 +86,12 @@ class Aggregates:
         async def body(tx: Tx) -> Aggregate:
             await tx.run(_RAISE_VERSION)  # first: two who change zones at the same time wait for each other here
             before = await _find(tx, aggregate_id)
-            if name is not None and name != before.name:
-                await _refuse_same_name(tx, name)
+            new_name = before.name if name is None else name
+            if new_name != before.name:
+                await _refuse_same_name(tx, new_name)
             after = {key: value for key, value in {**before.metadata, **(metadata or {})}.items() if value is not None}
             await _refuse_two_zones(tx, before, after.get(ZONE), before.hosts)
-            values = {"name": name or before.name, "metadata": to_json(after), "updated_at": now}
+            values = {"name": new_name, "metadata": to_json(after), "updated_at": now}
             await rows.change(tx, host_aggregates, values, id=aggregate_id)
             return await _find(tx, aggregate_id)
 
@@ -192,7 +193,7 @@ async def _refuse_same_name(tx: Tx, name: str) -> None:
 
 async def _refuse_two_zones(tx: Tx, of: Aggregate, zone: str | None, hosts: Sequence[str]) -> None:
     """Refuse if one of the hosts is in an aggregate of another zone."""
-    if not zone or not hosts:
+    if not zone:
         return
     wanted = set(hosts)
     for other in await read_all(tx):
