@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
-from sqlalchemy import bindparam, or_, select
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
@@ -15,7 +14,6 @@ from kilonova.records.kinds import Kind, Order
 from kilonova.records.query import ALL, ListQuery, find, look_up
 from kilonova.schema.tables.flavors import flavor_projects, flavor_seeds, flavors
 from kilonova.store import rows
-from kilonova.store.statements import Sql
 from kilonova.world import Clock, Ids, Row, Store, Tx
 
 SEED = "classic"
@@ -38,11 +36,6 @@ FLAVOR = Kind(
     order=(Order("number"),),
     follows=True,
     lost=lambda marker: Refused("bad_request", f"marker [{marker[:255]}] not found"),
-)
-_SAME = Sql(
-    select(flavors.c.id, flavors.c.name).where(
-        or_(flavors.c.id == bindparam("id"), flavors.c.name == bindparam("name"))
-    )
 )
 
 
@@ -128,12 +121,10 @@ class Flavors:
         new = msgspec.structs.replace(new, id=new.id or self._ids.uuid())
 
         async def body(tx: Tx) -> FlavorRecord:
-            for same in await tx.all(_SAME, id=new.id, name=new.name):
-                if same["id"] == new.id:
-                    raise Refused("exists", f"Flavor with ID {new.id} already exists.")
-                raise Refused("exists", f"Flavor with name {new.name} already exists.")
             if not await rows.put_row(tx, flavors, _row(new, now), unless_there=True):
-                raise Refused("exists", f"Flavor with name {new.name} already exists.")  # made by another just now
+                same_id = await rows.fetch(tx, flavors, id=new.id)
+                what = f"name {new.name}" if same_id is None else f"ID {new.id}"
+                raise Refused("exists", f"Flavor with {what} already exists.")
             row = await look_up(tx, FLAVOR, None, new.id, project_id="")
             assert row is not None
             return _flavor(row)
@@ -144,7 +135,7 @@ class Flavors:
         values = {"description": description, "updated_at": self._clock.now()}
 
         async def body(tx: Tx) -> FlavorRecord:
-            flavor = await _visible(tx, flavor_id, caller, lock=True)
+            flavor = await _visible(tx, flavor_id, caller)
             await rows.change(tx, flavors, values, number=flavor.number)
             return msgspec.structs.replace(flavor, **values)
 
@@ -202,7 +193,7 @@ class Flavors:
 
     async def withdraw(self, flavor_id: str, project: str, *, caller: Caller) -> list[str]:
         async def body(tx: Tx) -> list[str]:
-            flavor = await _visible(tx, flavor_id, caller, lock=True)
+            flavor = await _visible(tx, flavor_id, caller)
             if not await _ACCESS.remove(tx, flavor.number, project):
                 raise Refused("not_found", f"Flavor access not found for {flavor_id} / {project} combination.")
             return await _ACCESS.all(tx, flavor.number)
