@@ -51,7 +51,10 @@ class Keypairs:
 
     async def make(self, user_id: str, name: str, kind: str = SSH, *, most: int = -1) -> Keypair:
         async def look(tx: Tx) -> None:
-            await _check(tx, user_id, name, most)
+            if most >= 0:
+                await _refuse_above(tx, user_id, most)
+            if await rows.fetch(tx, keypairs, user_id=user_id, name=name) is not None:
+                raise _exists(name)
 
         await self._control.read(look, few=True)  # before the work, not only after it
         pair: Pair = await KEYS.run(make_pair, kind, user_id, self._clock.now())
@@ -71,9 +74,9 @@ class Keypairs:
         async def body(tx: Tx) -> Keypair:
             if most >= 0:
                 await lock_user_quota(tx, user_id)
-            await _check(tx, user_id, name, most)
+                await _refuse_above(tx, user_id, most)
             if not await rows.put_row(tx, keypairs, values, unless_there=True):
-                raise _exists(name)  # made by another request just now
+                raise _exists(name)
             row = await rows.fetch(tx, keypairs, user_id=user_id, name=name)
             assert row is not None
             return _keypair(row)
@@ -105,13 +108,11 @@ class Keypairs:
             raise _unknown(user_id, name)
 
 
-async def _check(tx: Tx, user_id: str, name: str, most: int) -> None:
-    if most >= 0:
-        row = await tx.one(_COUNT, user_id=user_id)
-        if row is None or row["number"] >= most:
-            raise Refused("quota_exceeded", "Quota exceeded, too many key pairs.")
-    if await rows.fetch(tx, keypairs, user_id=user_id, name=name) is not None:
-        raise _exists(name)
+async def _refuse_above(tx: Tx, user_id: str, most: int) -> None:
+    row = await tx.one(_COUNT, user_id=user_id)
+    assert row is not None
+    if row["number"] >= most:
+        raise Refused("quota_exceeded", "Quota exceeded, too many key pairs.")
 
 
 def _keypair(row: Row) -> Keypair:

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_public_key, pkcs12
 
 from kilonova.domain.errors import Refused
-from kilonova.services.compute.keys import BITS, SSH, X509, fingerprint_of, make_pair
+from kilonova.services.compute.keys import BITS, SSH, X509, _utf8_string, fingerprint_of, make_pair
 from tests.unit.services.compute.keys import CERTIFICATE, ED25519, FINGERPRINTS, RSA
 
 
@@ -48,6 +48,19 @@ def test_a_made_certificate_names_its_user_and_comes_with_its_key() -> None:
     assert certificate.not_valid_before_utc.timestamp() == 1_700_000_000
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert [one.dotted_string for one in usage] == ["1.3.6.1.5.5.7.3.2"]  # to log in as a client
+    assert [one.critical for one in certificate.extensions] == [False, False]  # who does not know them takes it too
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [name.value for name in names.get_values_for_type(x509.OtherName)] == [
+        b"\x0c\x81\x82" + b"bob" * 40 + b"@localhost"
+    ]
     key, packed, _ = pkcs12.load_key_and_certificates(base64.b64decode(pair.private_key), None)
     assert packed == certificate and key is not None and key.public_key() == certificate.public_key()
     assert pair.fingerprint == fingerprint_of(pair.public_key, X509)
+
+
+@pytest.mark.parametrize(
+    ("characters", "begins", "length"),
+    [(0, b"\x0c\x00", 0), (127, b"\x0c\x7f", 127), (128, b"\x0c\x81\x80", 128), (300, b"\x0c\x81\xff", 255)],
+)
+def test_names_in_certificates_say_their_length(characters: int, begins: bytes, length: int) -> None:
+    assert _utf8_string("a" * characters) == begins + b"a" * length

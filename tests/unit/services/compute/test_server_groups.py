@@ -10,6 +10,8 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.records.query import ListQuery
+from kilonova.schema.tables.quotas import quota_usages
+from kilonova.schema.tables.server_groups import server_group_members
 from kilonova.services.compute.server_groups import (
     ServerGroups,
     check_room,
@@ -18,6 +20,8 @@ from kilonova.services.compute.server_groups import (
     join,
     leave,
 )
+from kilonova.store import rows
+from tests.support.locks import Locking
 from tests.unit.control import Clock
 
 Run = Callable[[Any], None]
@@ -130,5 +134,83 @@ def test_two_at_once_do_not_exceed_the_members(control: Run) -> None:
         asked = [joined(store, group.id, [name], most=2) for name in "abcd"]
         refused = [error for error in await asyncio.gather(*asked, return_exceptions=True) if error is not None]
         assert len(refused) == 2 and all(isinstance(error, Refused) for error in refused)
+
+    control(story)
+
+
+def test_groups_of_one_project_have_their_own_members(control: Run) -> None:
+    async def story(store: Any) -> None:
+        groups = made(store)
+        one, two, three = [await new(groups) for _ in range(3)]
+        for group, servers in ((one, ["b", "a"]), (two, ["c"])):
+            await joined(store, group.id, servers)
+        shown = [(group.id, group.members) for group in await groups.list("lab")]
+        assert shown == [(one.id, ("a", "b")), (two.id, ("c",)), (three.id, ())]
+        assert (await groups.find(two.id)).members == ("c",) and (await groups.find(three.id)).members == ()
+        assert [await group_of_server(store, name) for name in ("a", "c", "d")] == [one, two, None]
+        assert await groups.of_server("c") == await group_named(store, two.id) == two
+        await groups.delete(one.id)
+        assert [(group.id, group.members) for group in await groups.list(None)] == [(two.id, ("c",)), (three.id, ())]
+        left = await store.read(lambda tx: rows.fetch_all(tx, server_group_members))
+        assert [row["server_id"] for row in left] == ["c"]
+        await store.write(lambda tx: leave(tx, "d"))
+        assert (await groups.find(two.id)).members == ("c",)
+
+    control(story)
+
+
+def test_the_members_of_a_group_count_by_user(control: Run) -> None:
+    async def story(store: Any) -> None:
+        groups = made(store)
+        one, two = [await new(groups) for _ in range(2)]
+        await joined(store, one.id, ["a", "b"])
+        await joined(store, two.id, ["c"])
+        await store.write(lambda tx: join(tx, two.id, ["d"], "bob", 1, 1.0))  # another's do not count
+        await joined(store, two.id, ["e"], most=2)  # nor those in another group
+        for most in (2, 0):
+            with pytest.raises(Refused, match=f"requested 1, used 2 of {most}") as why:
+                await joined(store, two.id, ["f"], most=most)
+            assert why.value.code == "quota_exceeded"
+        await joined(store, two.id, ["f"])
+        assert (await groups.find(two.id)).members == ("c", "d", "e", "f")
+
+    control(story)
+
+
+def test_no_group_at_all_may_be_allowed(control: Run) -> None:
+    async def story(store: Any) -> None:
+        for most in ((0, -1), (-1, 0)):
+            with pytest.raises(Refused, match="too many server groups: 0 of 0 used"):
+                await new(made(store), most=most)
+        assert await made(store).list(None) == []
+
+    control(story)
+
+
+@pytest.mark.parametrize(("most", "locked"), [((-1, -1), []), ((1, -1), ["lab"]), ((-1, 1), ["lab"]), ((0, -1), [])])
+def test_who_counts_groups_waits_for_others_of_the_project(
+    control: Run, most: tuple[int, int], locked: list[str]
+) -> None:
+    async def story(store: Any) -> None:
+        if 0 in most:
+            with pytest.raises(Refused):
+                await new(made(store), most=most)
+        else:
+            await new(made(store), most=most)
+        found = await store.read(lambda tx: rows.fetch_all(tx, quota_usages))
+        assert [row["project_id"] for row in found] == locked
+
+    control(story)
+
+
+def test_who_joins_a_group_waits_for_others(control: Run) -> None:
+    async def story(store: Any) -> None:
+        group = await new(made(store))
+        locking = Locking(store)
+        await joined(locking, group.id, ["a"], most=2)
+        assert locking.locked == [("server_groups", {"id": group.id})]
+        locking.locked.clear()
+        await locking.read(lambda tx: check_room(tx, group.id, 1, "ada", 2))
+        assert locking.locked == []
 
     control(story)
