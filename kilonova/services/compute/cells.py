@@ -38,7 +38,7 @@ _ALL = Sql(select(cells).order_by(cells.c.name))
 _HOSTS = Sql(select(host_mappings.c.cell, func.count().label("n")).group_by(host_mappings.c.cell))
 _SERVERS = Sql(
     select(server_mappings.c.cell, func.count().label("n"))
-    .where(server_mappings.c.queued_for_delete == 0, server_mappings.c.cell.is_not(None))
+    .where(server_mappings.c.queued_for_delete == 0)
     .group_by(server_mappings.c.cell)
 )
 

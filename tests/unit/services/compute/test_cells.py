@@ -16,6 +16,7 @@ from kilonova.store import rows
 from kilonova.store.open import OpenStores
 from kilonova.store.postgres import PostgresStore
 from kilonova.world import Tx
+from tests.support.locks import Locking
 from tests.unit.control import Clock, Ids
 
 Run = Callable[[Any], None]
@@ -99,5 +100,19 @@ def test_at_the_same_moment_one_of_them_is_refused(control: Run) -> None:
             done = await asyncio.gather(*(both if number % 2 else reversed(both)), return_exceptions=True)
             assert sum(isinstance(one, Refused) for one in done) == 1, done
             assert len(set(await left(store, name))) == 1
+
+    control(story)
+
+
+def test_a_host_that_joins_and_a_delete_wait_for_each_other(control: Run) -> None:
+    async def story(store: Any) -> None:
+        for act in ("join", "delete"):
+            await put(store, "far")
+            locking: Any = Locking(store)
+            stores, service = of(locking)
+            await (join(locking, stores, "far") if act == "join" else service.delete("far"))
+            assert locking.locked == [("cells", {"name": "far"})]
+            await store.write(lambda tx: rows.remove(tx, host_mappings, cell="far"))
+            await store.write(lambda tx: rows.remove(tx, cells, name="far"))
 
     control(story)

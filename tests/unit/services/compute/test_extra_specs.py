@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kilonova.services.compute.extra_specs import KNOWN, fault_of
+from kilonova.services.compute.extra_specs import KNOWN, Check, boolean, fault_of, integer, like, one_of
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ from kilonova.services.compute.extra_specs import KNOWN, fault_of
         ("pci_passthrough:alias", "gpu:1, nic:2"),
         ("group_policy", "isolate"),
         ("anything", "at all"),
+        ("quota", "at all"),  # no namespace
         ("own:thing", "at all"),
     ],
 )
@@ -77,3 +78,28 @@ def test_no_value_takes_long() -> None:
         for value in hostile:
             fault_of(key, value)
     assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "says"),
+    [
+        (boolean, " yes ", ""),
+        (boolean, "maybe", "'maybe' is not a valid boolean-like value."),
+        (integer(), "-7", ""),
+        (integer(), "", "'' is not a valid integer value."),
+        (integer(2), "2", ""),
+        (integer(2), "99", ""),
+        (integer(2), "1", "'1' is less than the min value of '2'."),
+        (integer(0), "-1", "'-1' is less than the min value of '0'."),
+        (integer(2, 4), "4", ""),
+        (integer(2, 4), "5", "'5' is greater than the max value of '4'."),
+        (integer(most=4), "-5", ""),
+        (integer(most=0), "1", "'1' is greater than the max value of '0'."),
+        (one_of("a", "b"), "b", ""),
+        (one_of("a", "b"), "ab", "'ab' is not one of: a, b."),
+        (like("a+"), "aa", ""),
+        (like("a+"), "aab", "'aab' is not of the format 'a+'."),
+    ],
+)
+def test_what_each_check_says(check: Check, value: str, says: str) -> None:
+    assert check(value) == says
