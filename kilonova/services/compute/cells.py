@@ -166,7 +166,6 @@ class Cells:
         self._check_is_nobodys(address)
         try:
             await refuse_unless_vacant(name, address, self.clock)
-            await self.stores.roll.check(name, address)
             await upgrade(address, "cell")
             store = await self.stores.claim_cell(name, address, self.clock)
         except Unreachable as why:

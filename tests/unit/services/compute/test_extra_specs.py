@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -81,25 +82,25 @@ def test_no_value_takes_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "value", "says"),
+    ("make", "value", "says"),
     [
-        (boolean, " yes ", ""),
-        (boolean, "maybe", "'maybe' is not a valid boolean-like value."),
-        (integer(), "-7", ""),
-        (integer(), "", "'' is not a valid integer value."),
-        (integer(2), "2", ""),
-        (integer(2), "99", ""),
-        (integer(2), "1", "'1' is less than the min value of '2'."),
-        (integer(0), "-1", "'-1' is less than the min value of '0'."),
-        (integer(2, 4), "4", ""),
-        (integer(2, 4), "5", "'5' is greater than the max value of '4'."),
-        (integer(most=4), "-5", ""),
-        (integer(most=0), "1", "'1' is greater than the max value of '0'."),
-        (one_of("a", "b"), "b", ""),
-        (one_of("a", "b"), "ab", "'ab' is not one of: a, b."),
-        (like("a+"), "aa", ""),
-        (like("a+"), "aab", "'aab' is not of the format 'a+'."),
+        (lambda: boolean, " yes ", ""),
+        (lambda: boolean, "maybe", "'maybe' is not a valid boolean-like value."),
+        (lambda: integer(), "-7", ""),
+        (lambda: integer(), "", "'' is not a valid integer value."),
+        (lambda: integer(2), "2", ""),
+        (lambda: integer(2), "99", ""),
+        (lambda: integer(2), "1", "'1' is less than the min value of '2'."),
+        (lambda: integer(0), "-1", "'-1' is less than the min value of '0'."),
+        (lambda: integer(2, 4), "4", ""),
+        (lambda: integer(2, 4), "5", "'5' is greater than the max value of '4'."),
+        (lambda: integer(most=4), "-5", ""),
+        (lambda: integer(most=0), "1", "'1' is greater than the max value of '0'."),
+        (lambda: one_of("a", "b"), "b", ""),
+        (lambda: one_of("a", "b"), "ab", "'ab' is not one of: a, b."),
+        (lambda: like("a+"), "aa", ""),
+        (lambda: like("a+"), "aab", "'aab' is not of the format 'a+'."),
     ],
 )
-def test_what_each_check_says(check: Check, value: str, says: str) -> None:
-    assert check(value) == says
+def test_what_each_check_says(make: Callable[[], Check], value: str, says: str) -> None:
+    assert make()(value) == says

@@ -57,6 +57,17 @@ class Bench:
     async def put(self, table: Any, **values: Any) -> None:
         await self.stores.control.write(lambda tx: rows.put(tx, table, **zeros(table, **values)))
 
+    async def listening(self) -> asyncio.Queue[bytes]:
+        """What another process is told."""
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def hear(message: bytes) -> bytes:
+            heard.put_nowait(message)
+            return b""
+
+        await MemoryBus(self.hub, "another").serve(CELLS_CHANGED, hear)
+        return heard
+
     async def names(self) -> list[str]:
         return [cell.name for cell in await self.cells.all()]
 
@@ -168,13 +179,7 @@ def test_a_cell_that_another_process_just_made_is_known(tmp_path: Path) -> None:
 
 def test_every_process_is_told_of_a_change(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        heard: asyncio.Queue[bytes] = asyncio.Queue()
-
-        async def hear(message: bytes) -> bytes:
-            heard.put_nowait(message)
-            return b""
-
-        await MemoryBus(bench.hub, "another").serve(CELLS_CHANGED, hear)
+        heard = await bench.listening()
         changes = (
             lambda: bench.cells.create("far"),
             lambda: bench.cells.set_disabled("far", True),
@@ -330,12 +335,15 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "strange.db").execute("CREATE TABLE theirs (a)").connection.close()
 
     async def story(bench: Bench) -> None:
+        heard = await bench.listening()
         before = await bench.cells.all()
         for act, code, text in REFUSED.values():
             with pytest.raises(Refused, match=text) as why:
                 await act(bench.cells)
             assert why.value.code == code and await bench.cells.all() == before
             assert not (tmp_path / "far.db").exists()
+        await bench.cells.bus.cast(CELLS_CHANGED, b"the first word")
+        assert await heard.get() == b"the first word"
 
     play(tmp_path, story, near="spare.db", mine="cell1.db", strange="strange.db")
 
