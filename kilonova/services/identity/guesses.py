@@ -50,7 +50,7 @@ class Guesses:
         times = self._failures.pop(guess, None)
         if is_right:
             return
-        if times is None and len(self._failures) >= self._most:
+        if len(self._failures) >= self._most:
             del self._failures[next(iter(self._failures))]
         self._failures[guess] = times or deque(maxlen=self._limit)  # at the end: the newest
         self._failures[guess].append(self._clock())
@@ -83,7 +83,7 @@ class Turns:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if not turn.cancelled():
                 self._give()  # it was ours already
             raise
 

@@ -128,6 +128,7 @@ def test_a_pair_is_not_made_for_nothing(control: Run, monkeypatch: pytest.Monkey
                 with pytest.raises(Refused) as why:
                     await keypairs.make("bob", name, most=most)
                 assert why.value.code == code
+        await keypairs.take("eve", "more", ED25519)
         made = await keypairs.make("bob", "more", most=2)
         assert made.private_key and await keypairs.find("bob", "more") == replace(made, private_key=None)
 

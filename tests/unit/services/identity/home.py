@@ -10,6 +10,7 @@ from typing import Any
 
 from kilonova.engine.secrets import Seal
 from kilonova.runtime import Uuids, new_key
+from kilonova.schema.tables.identity import metadata
 from kilonova.services.identity.assignments import BY_USER, Grant
 from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.projects import DEFAULT_DOMAIN
@@ -19,6 +20,7 @@ from kilonova.services.identity.tokens import PROJECT, Scope
 from kilonova.services.identity.users import USER
 from kilonova.sim.lab.virtual_postgres import VirtualStore
 from kilonova.store.open import open_store
+from tests.support.neighbours import contents
 
 FIRST = FirstCloud(admin_password="of admin", demo_password="of demo")
 BEGIN = 1_800_000_000.0
@@ -77,6 +79,16 @@ class Home:
         grant = Grant(BY_USER, user_id, target, await self.role_id(role))
         await self.identity.assignments.grant(grant)
         return grant
+
+    async def everything(self) -> dict[str, list[dict[str, Any]]]:
+        """All rows by table, but for the version."""
+
+        async def body(tx: Any) -> dict[str, list[dict[str, Any]]]:
+            tables = [table for name, table in metadata.tables.items() if name != "identity_state"]
+            return {table.name: await contents(tx, table) for table in tables}
+
+        found: dict[str, list[dict[str, Any]]] = await self.store.read(body)
+        return found
 
 
 Story = Callable[[Home], Awaitable[None]]

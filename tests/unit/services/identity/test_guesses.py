@@ -154,6 +154,23 @@ def test_the_table_is_bounded_and_forgets_the_oldest() -> None:
     guesses.refuse_blocked(Guess("u0", HERE))
 
 
+def test_a_pair_that_fails_again_takes_nobodys_place() -> None:
+    guesses = Guesses(1, most=2)
+    for user in ("a", "b", "b"):
+        guesses.note(Guess(user, HERE), is_right=False)
+    assert len(guesses) == 2
+    with pytest.raises(Refused):
+        guesses.refuse_blocked(Guess("a", HERE))
+
+
+def test_without_a_pair_nothing_is_counted() -> None:
+    """Of a user who is already logged in, say."""
+    guesses = Guesses(1)
+    guesses.note(None, is_right=False)
+    guesses.refuse_blocked(None)
+    assert len(guesses) == 0
+
+
 def test_without_a_limit_nothing_is_counted() -> None:
     guesses = Guesses(0)
     guesses.note(Guess("u", HERE), is_right=False)
@@ -192,6 +209,9 @@ def test_one_that_goes_while_it_waits_takes_no_turn() -> None:
             await waiting[2]
         turns._give()
         async with asyncio.timeout(60), turns.of("c"):
-            pass
+            second = asyncio.create_task(turns._take("d"))
+            await asyncio.sleep(0)
+            assert not second.done(), "there is one turn, as before"
+        await second
 
     asyncio.run(whole())
