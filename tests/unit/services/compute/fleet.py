@@ -78,7 +78,7 @@ def fleet(new_databases: Path, tmp_path: Path) -> Iterator[Run]:
     async def whole(story: Callable[[Fleet], Awaitable[None]]) -> None:
         stores = await open_stores(addresses(folder), clock=Clock(), upgrading=False)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(10):
                 await story(Fleet(stores))
         finally:
             await stores.close()

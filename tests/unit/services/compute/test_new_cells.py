@@ -88,7 +88,7 @@ def play(tmp_path: Path, story: Story, *, badges: bool = True, fleet: bool = Fal
             clock=Clock(),
         )
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(10):
                 bench = Bench(stores, MemoryHub(), addresses)
                 await bench.cells.prepare()
                 await story(bench)
