@@ -135,8 +135,7 @@ class Assignments:
     async def list(self, wanted: AssignmentFilter) -> list[Grant]:
         async def body(tx: Tx) -> tuple[Sequence[Row], Sequence[Row]]:
             assignment_rows = await _fetch(tx, wanted)
-            is_grouped = wanted.effective and any(row["actor_kind"] == BY_GROUP for row in assignment_rows)
-            return assignment_rows, await rows.fetch_all(tx, user_group_members) if is_grouped else ()
+            return assignment_rows, await rows.fetch_all(tx, user_group_members) if wanted.effective else ()
 
         assignment_rows, members = await self._records.read(body)
         grants = [

@@ -49,7 +49,8 @@ class Members:
                 text = f"{member_id[:MOST_SHOWN]} is already a member of image {image_id}."
                 raise Refused("image_member_exists", text)
             counted = await tx.one(_COUNT, image=image_id)
-            if counted is not None and counted["count"] >= MOST_MEMBERS:
+            assert counted is not None
+            if counted["count"] >= MOST_MEMBERS:
                 raise Refused("image_limit", f"An image may have at most {MOST_MEMBERS} members.")
             await tx.run(_ADD, **msgspec.structs.asdict(member))
 

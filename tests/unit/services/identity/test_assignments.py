@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kilonova.domain.errors import Refused
+from kilonova.schema.tables.identity import role_assignments
 from kilonova.services.identity.assignments import ANYWHERE, BY_GROUP, BY_USER, THE_SYSTEM, AssignmentFilter, Grant
 from kilonova.services.identity.projects import PROJECT
 from kilonova.services.identity.tokens import DOMAIN as ON_DOMAIN
 from kilonova.services.identity.tokens import PROJECT as ON_PROJECT
 from kilonova.services.identity.tokens import Scope
+from kilonova.store import rows
 from tests.unit.services.identity.home import Home, at_home
 
 # actor, target, role: on a project, on a domain, on the system; by users and by a group
@@ -191,6 +193,8 @@ def test_a_users_standing_is_of_its_own_and_its_groups() -> None:
         assert listed == sorted(listed)
         await home.identity.groups.remove(ids["team"], ids["eve"])
         assert await places("eve") == (set(), set(), False)
+        await home.identity.groups.remove(ids["team"], ids["bob"])
+        assert await places("bob") == (set(), set(), True), "of its own"
 
     at_home(story)
 
@@ -208,6 +212,10 @@ def test_roles_of_one_actor_on_one_target() -> None:
         assert await roles("ada", "lab") == {"manager"} and await roles("bob", "system") == {"reader"}
         assert await roles("team", "system") == {"member"} and await roles("ada", "field") == set()
         assert await roles("ada", "system") == set()
+        named = {"actor_id": cast.ids["ada"], "actor_kind": BY_USER, "target_id": cast.ids["lab"]}
+        strange = {**named, "target_kind": ON_DOMAIN, "role_id": cast.ids["admin"]}
+        await home.store.write(lambda tx: rows.put(tx, role_assignments, **strange))
+        assert await roles("ada", "lab") == {"manager"}, "what the same id has as another kind does not count"
         await home.identity.assignments.grant(cast.grant("ada", "lab", "reader"))
         assert await roles("ada", "lab") == {"manager", "reader"}
 

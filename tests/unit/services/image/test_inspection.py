@@ -120,3 +120,38 @@ def test_an_inspection_costs_little(tmp_path: Path, name: str, content: bytes, m
         spent.append(time.thread_time() - began)
     assert sum(amounts) <= 1024**2
     assert min(spent) <= 0.05, spent
+
+
+def test_tables_that_are_shared_are_refused_as_far_as_is_looked(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="same L2 table"):
+        look(tmp_path, qcow2(size=2**40, l1=[3] * 2048, tables=[[0]]), "qcow2")
+
+
+@pytest.mark.parametrize("disk_format", [None, "ploop", "ami", "ari", "aki"])
+def test_formats_without_a_mark_take_any_bytes(tmp_path: Path, disk_format: str | None) -> None:
+    path = tmp_path / "image"
+    for content in (b"", b"anything"):
+        path.write_bytes(content)
+        assert inspect(path, disk_format, MOST) is None
+
+
+@pytest.mark.parametrize(
+    ("disk_format", "content"),
+    [
+        ("vmdk", b"COWD"),
+        ("vmdk", b"# Disk DescriptorFile"),
+        ("iso", bytes(0x8801) + b"CD001"),
+        ("iso", bytes(0x9001) + b"CD001"),
+        ("iso", bytes(0x8001) + b"BEA01"),
+        ("vhd", b"conectix"),
+        ("vhd", b"conectix".ljust(512, b"x")),
+        ("vhd", bytes(512) + b"conectix".ljust(512, b"x")),
+    ],
+)
+def test_each_mark_of_a_format_is_known_and_where_it_stands(tmp_path: Path, disk_format: str, content: bytes) -> None:
+    assert look(tmp_path, content, disk_format) is None
+    for other in (content[:-1] if len(content) < 512 or disk_format == "iso" else content[1:], b"\0" + content):
+        if disk_format == "vhd" and other.endswith(b"conectix".ljust(512, b"x")):
+            continue  # its last sector is right
+        with pytest.raises(Refused, match=f"it has no {disk_format} signature"):
+            look(tmp_path, other, disk_format)

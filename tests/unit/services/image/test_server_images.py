@@ -154,6 +154,8 @@ def test_one_without_bytes(tmp_path: Path) -> None:
         (disk_with("two words"), None),
         (disk_with(""), None),
         (b"KILONOVA-DISK endless" + b"x" * 5000, None),
+        (b"KILONOVA-DISK endless", None),
+        (b"something-else\n", None),
         (b"something else", None),
         (b"", None),
     ],
