@@ -12,6 +12,7 @@ import pickle
 import sqlite3
 import sys
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
@@ -92,13 +93,17 @@ class Record:
         for number, share in enumerate(shares):
             child = os.fork()
             if not child:
+                code = 1
                 try:
                     _Recording(self._part(number)).run(share)
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
                 finally:
-                    os._exit(0)
+                    os._exit(code)
             children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
+        failed = [child for child in children if os.waitpid(child, 0)[1]]
+        assert not failed, "the tests could not be recorded"
         self._combine(jobs)
 
     def _part(self, number: int) -> Path:

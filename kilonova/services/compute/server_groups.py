@@ -90,7 +90,8 @@ class ServerGroups:
             of_project = await tx.one(_GROUPS_OF, project_id=project_id)
             of_user = await tx.one(_GROUPS_BY, project_id=project_id, user_id=user_id)
             for limit, row in zip(most, (of_project, of_user), strict=True):
-                if row is not None and 0 <= limit <= row["number"]:
+                assert row is not None
+                if 0 <= limit <= row["number"]:
                     raise Refused("quota_exceeded", f"Quota exceeded, too many server groups: {limit} of {limit} used.")
             await rows.put(tx, server_groups, **values, created_at=self._clock.now())
 
@@ -140,7 +141,8 @@ async def check_room(tx: Tx, group_id: str, more: int, user_id: str, most: int, 
     if await rows.fetch(tx, server_groups, lock=lock, id=group_id) is None:
         raise Refused("bad_request", f"Instance group {group_id} could not be found.")
     row = await tx.one(_MEMBERS_BY, group_id=group_id, user_id=user_id)
-    there = 0 if row is None else int(row["number"])
+    assert row is not None
+    there = row["number"]
     if 0 <= most < there + more:
         text = f"Quota exceeded, too many servers in group: requested {more}, used {there} of {most}."
         raise Refused("quota_exceeded", text)

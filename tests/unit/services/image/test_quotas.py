@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.runtime import SystemClock, Uuids
+from kilonova.schema.tables.image import image_limits
 from kilonova.services.image import uploads
 from kilonova.services.image.image import Image
+from kilonova.services.image.quotas import ImageQuotas
 from kilonova.services.image.service import Images
 from kilonova.services.image.uploads import CAPS
+from kilonova.store import rows
+from tests.support.locks import Locking
 from tests.unit.services.image.cloud import ALICE, OWNER, Life, life, pieces, run
 
 
@@ -97,5 +102,84 @@ def test_uploads_at_once_count_together(tmp_path: Path) -> None:
             assert sorted(type(end).__name__ for end in ends) == ["NoneType", "Refused"]
             announced = await lived.create()
             assert await refused(lived, announced, size=500) == "image_over_quota"
+
+    run(story)
+
+
+def test_what_counts_is_a_projects_own_images_with_bytes(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            for status, owner, size in (
+                ("active", OWNER, 1),
+                ("deactivated", OWNER, 20),
+                ("queued", OWNER, 300),
+                ("saving", OWNER, 4000),
+                ("active", "bolt", 50_000),
+                ("deactivated", None, 600_000),
+            ):
+                await lived.create(status=status, owner=owner, size=size)
+            assert await lived.images.quotas.show(OWNER) == (21, -1, 2)
+            assert await lived.images.quotas.show("bolt") == (50_000, -1, 1)
+            assert await lived.images.quotas.show("nobody") == (0, -1, 0)
+
+    run(story)
+
+
+def test_a_limit_is_of_one_project(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            quotas = limited(lived, 10).images.quotas
+            for project, limit in ((OWNER, 50), ("bolt", 60), ("corp", 0)):
+                assert (await quotas.set(project, limit)).limit == limit
+            await quotas.set("bolt", 61)
+            await quotas.set(OWNER, None)
+            limits = [(await quotas.show(project)).limit for project in (OWNER, "bolt", "corp", "new")]
+            assert limits == [10, 61, 0, 10]
+            assert (
+                await refused(lived, await lived.create(owner="corp", visibility="public"), b"x") == "image_over_quota"
+            )
+
+    run(story)
+
+
+@pytest.mark.parametrize("size", [None, 11])
+def test_images_without_an_owner_have_no_limit(tmp_path: Path, size: int | None) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            limited(lived, 10)
+            image = await lived.create(owner=None, visibility="public")
+            await lived.images.upload(image, pieces(bytes(11)), size)
+            assert (await lived.find(image)).status == "active"
+
+    run(story)
+
+
+def test_the_last_byte_is_still_within_the_limit(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            limited(lived, 10)
+            await lived.images.upload(await lived.create(), pieces(bytes(10)), 10)
+            assert (await lived.images.quotas.set(OWNER, 20)).used == 10
+            await lived.images.upload(await lived.create(), pieces(bytes(10)))
+            image = await lived.create()
+            with pytest.raises(Refused, match=f"Project {OWNER} has 20 bytes of images and may have 20; 1 more were"):
+                await lived.images.upload(image, pieces(b"x"))
+            with pytest.raises(Refused, match=f"Project {OWNER} has 20 bytes of images and may have 20; 5 more were"):
+                await lived.images.upload(image, pieces(bytes(5)), 5)
+
+    run(story)
+
+
+def test_images_that_become_active_wait_for_each_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            locking: Any = Locking(lived.store)
+            quotas = ImageQuotas(locking, 10)
+            await locking.write(lambda tx: quotas.check(tx, OWNER, 10))
+            await locking.write(lambda tx: quotas.check(tx, None, 100))
+            await locking.write(lambda tx: quotas.check(tx, "", 100))
+            assert locking.locked == [("image_limits", {"project_id": OWNER})]
+            found = await lived.store.read(lambda tx: rows.fetch_all(tx, image_limits))
+            assert [row["project_id"] for row in found] == [OWNER], "there is a row to lock"
 
     run(story)
