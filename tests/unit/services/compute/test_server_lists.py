@@ -50,6 +50,9 @@ QUERIES: dict[str, tuple[dict[str, Any], str]] = {
     "in a state": ({"vm_states": frozenset({"stopped", "building"})}, "bc"),
     "changed since": ({"changed_since": 13.0}, "xab"),
     "changed before": ({"changed_before": 13.0}, "bcd"),
+    "changed before all": ({"changed_before": 1.5}, ""),
+    "changed since a request came": ({"changed_since": 2.0}, "xabcd"),
+    "changed since then": ({"changed_since": 2.5}, "xabd"),
     "changed in between": ({"changed_since": 11.0, "changed_before": 13.0}, "bd"),
     "by a predicate": ({"matches": lambda record: record.id in "adx"}, "xad"),
 }

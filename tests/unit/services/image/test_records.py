@@ -11,10 +11,11 @@ import pytest
 
 from kilonova.domain.caller import Caller, IdentityRef
 from kilonova.domain.errors import Refused
-from kilonova.schema.tables.image import metadata
+from kilonova.schema.tables.image import image_files_to_remove, metadata
 from kilonova.services.image.image import MOST_PROPERTIES, MOST_TAGS, Image
 from kilonova.services.image.records import fetch_image
 from kilonova.services.image.servers import ServerImages
+from kilonova.store import rows
 from tests.support.locks import Locking
 from tests.support.neighbours import contents
 from tests.unit.control import Clock
@@ -82,6 +83,30 @@ def test_a_change_is_of_one_image_and_what_is_changed(tmp_path: Path, edit: str)
         assert changed.updated_at > made.updated_at
         assert changed == msgspec.structs.replace(new, updated_at=changed.updated_at) == await lived.find(made)
         assert neighbours(await rows_of(lived)) == neighbours(before)
+
+    play(tmp_path, story)
+
+
+def test_two_changes_in_one_instant(tmp_path: Path) -> None:
+    async def story(lived: Life) -> None:
+        lived.images._clock = Clock(5.0)
+        made = await lived.create(**FULL)
+        for edit in ({"tags": ("c",)}, {"properties": {"k": "v"}}, {"name": "new"}):
+            await lived.images.change(ALICE, made.id, lambda old, edit=edit: msgspec.structs.replace(old, **edit))  # type: ignore[misc]
+        read = await lived.find(made)
+        assert (read.tags, read.properties, read.name, read.updated_at) == (("c",), {"k": "v"}, "new", 5.0)
+
+    play(tmp_path, story)
+
+
+def test_a_file_that_is_to_be_removed_already_is_so_once(tmp_path: Path) -> None:
+    """A record from a backup may name the file of an image that was deleted since."""
+
+    async def story(lived: Life) -> None:
+        made = await lived.uploaded()
+        await lived.store.write(lambda tx: rows.put(tx, image_files_to_remove, file=made.file))
+        await lived.images.delete(ALICE, made.id, lambda _: None)
+        assert lived.files() == [] and (await rows_of(lived))["image_files_to_remove"] == []
 
     play(tmp_path, story)
 
