@@ -78,8 +78,7 @@ class ServerImages:
             image = await fetch_image(tx, image_id, lock=True)
             if image is not None and image.status not in (QUEUED, SAVING):
                 return False
-            if image is not None:
-                await remove_image(tx, image_id, None)  # whoever uploads it removes the file
+            await remove_image(tx, image_id, None)  # whoever uploads it removes the file
             return True
 
         return await self._control.write(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from hashlib import md5, sha512
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.runtime import SystemClock
-from kilonova.services.image.image import ACTIVE, QUEUED, SAVING
+from kilonova.services.image.image import ACTIVE, DEACTIVATED, QUEUED, SAVING
 from kilonova.services.image.marker import disk_with, marker_in
 from kilonova.services.image.servers import ServerImages
 from tests.unit.control import Story
@@ -165,3 +166,47 @@ def test_only_a_raw_disk_that_says_so_has_a_marker(tmp_path: Path, content: byte
     assert marker_in(tmp_path / "disk", "raw") == marker
     assert marker_in(tmp_path / "disk", "qcow2") is None
     assert len(disk_with("a")) == 4096
+
+
+@pytest.mark.parametrize(("status", "is_done"), [(QUEUED, True), (SAVING, False), (ACTIVE, True), (DEACTIVATED, False)])
+def test_only_a_queued_image_becomes_active_without_bytes(tmp_path: Path, status: str, is_done: bool) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            before = await lived.find(await lived.create(id=IMAGE, status=status, properties={"a": "1", "b": "2"}))
+            kept = await lived.find(await lived.create(id="0", properties={"a": "1"}))
+            assert await of(lived).activate_empty(IMAGE, {"b": "3", "c": "4"}) is is_done
+            after = await lived.images.find(ALICE, IMAGE)
+            if status == QUEUED:
+                assert after.properties == {"a": "1", "b": "3", "c": "4"} and after.status == ACTIVE
+                assert (after.container_format, after.disk_format, after.size) == ("bare", "raw", 0)
+                assert (after.checksum, after.hash_value) == (md5(b"").hexdigest(), sha512(b"").hexdigest())
+            else:
+                assert after == before
+            assert await lived.find(kept) == kept
+
+    run(story)
+
+
+@pytest.mark.parametrize(("status", "is_gone"), [(QUEUED, True), (SAVING, True), (ACTIVE, False), (DEACTIVATED, False)])
+def test_what_is_discarded(tmp_path: Path, status: str, is_gone: bool) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            await lived.create(id=IMAGE, status=status)
+            kept = await lived.create(id="0")
+            assert await of(lived).discard(IMAGE) is is_gone
+            assert await of(lived).status(IMAGE) == (None if is_gone else status)
+            assert await of(lived).status("0") == QUEUED and await lived.find(kept) == kept
+
+    run(story)
+
+
+def test_what_a_host_is_told_to_find(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.uploaded(b"bytes")
+            content = await of(lived).content(image.id)
+            assert content is not None and (content.size, content.checksum) == (5, sha512(b"bytes").hexdigest())
+            assert await of(lived).content(IMAGE) is None
+            assert await of(lived).content((await lived.create()).id) is None
+
+    run(story)
