@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from hashlib import md5, sha512
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kilonova.services.image.image import ACTIVE, QUEUED, SAVING
 from kilonova.services.image.uploads import TAKEN_OVER, Caps, Uploads
 from kilonova.store import rows
 from kilonova.world import Tx
+from tests.support.locks import Locking
 from tests.support.neighbours import Watched
 from tests.unit.services.image.cloud import Life, life, pieces, run
 
@@ -173,5 +175,77 @@ def test_cleaning_gives_back_only_what_was_being_saved(tmp_path: Path) -> None:
             await Uploads.clean(lived.images._uploads)
             assert (await lived.find(image)).status == QUEUED
             assert await lived.store.read(beside.changed) == []
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ({"disk_format": None}, "Set disk_format before"),
+        ({"container_format": None}, "Set container_format before"),
+        ({"container_format": None, "disk_format": None}, "Set container_format and disk_format before"),
+    ],
+)
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_formats_come_before_bytes(tmp_path: Path, missing: dict[str, None], text: str, takes_over: bool) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.create(**missing)
+            with pytest.raises(Refused, match=text) as why:
+                await lived.images._uploads.receive(image, pieces(b"bytes"), takes_over=takes_over)
+            assert why.value.code == "image_without_format" and await lived.find(image) == image
+
+    run(story)
+
+
+@pytest.mark.parametrize("declared", [None, 8])
+def test_an_image_may_have_the_very_most(tmp_path: Path, declared: int | None) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            lived.images._uploads._caps = Caps(size=8)
+            image = await lived.create()
+            await lived.images._uploads.receive(image, pieces(b"eight", b"by8"), declared)
+            assert (await lived.find(image)).size == 8
+
+    run(story)
+
+
+def test_a_finished_upload_holds_its_file_no_longer(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.uploaded()
+            assert image.file is not None and not await lived.images._uploads._files.is_held(image.file)
+
+    run(story)
+
+
+def test_what_an_active_image_says_of_its_bytes(tmp_path: Path) -> None:
+    content = bytes(512) + b"bytes"
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            before = await lived.create()
+            await lived.images.upload(before, pieces(content))
+            after = await lived.find(before)
+            assert (after.status, after.size, after.virtual_size, after.marker) == (ACTIVE, 517, 517, None)
+            assert (after.checksum, after.hash_algorithm) == (md5(content).hexdigest(), "sha512")
+            assert after.hash_value == sha512(content).hexdigest() and after.updated_at > before.updated_at
+
+    run(story)
+
+
+def test_an_upload_that_takes_over_says_its_own_formats(tmp_path: Path) -> None:
+    """A host knows the format of a server's disk; its owner did not when the image was asked for."""
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            locking: Any = Locking(lived.store)
+            image = await lived.create(disk_format=None, container_format=None)
+            lived.images._uploads._control = locking
+            await lived.images.receive_disk(image.id, "raw", pieces(b"bytes"))
+            found = await lived.find(image)
+            assert (found.status, found.disk_format, found.container_format) == (ACTIVE, "raw", "bare")
+            assert ("images", {"id": image.id}) in locking.locked
 
     run(story)

@@ -289,11 +289,17 @@ def test_of_two_uploads_at_once_one_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("since", "takes_over"),
-    [("active", False), ("active", True), ("deleted", False), ("deleted", True), ("another format", False)],
+    ("since", "takes_over", "code"),
+    [
+        ("active", False, "image_not_queued"),
+        ("active", True, "image_not_queued"),
+        ("deleted", False, "image_not_found"),
+        ("deleted", True, "image_gone"),
+        ("another format", False, "image_not_queued"),
+    ],
 )
 def test_an_upload_begins_only_where_the_image_is_still_as_it_was_read(
-    tmp_path: Path, since: str, takes_over: bool
+    tmp_path: Path, since: str, takes_over: bool, code: str
 ) -> None:
     """What was declared then is what is inspected in the end, and an active image keeps its bytes."""
 
@@ -306,9 +312,11 @@ def test_an_upload_begins_only_where_the_image_is_still_as_it_was_read(
                 await lived.images.delete(ALICE, image.id, lambda _: None)
             else:
                 await lived.images.change(ALICE, image.id, lambda old: msgspec.structs.replace(old, disk_format="iso"))
+            await lived.create(name="beside it")
             before = await lived.images.record(image.id), lived.files()
-            with pytest.raises(Refused):
+            with pytest.raises(Refused) as why:
                 await lived.images._uploads.receive(image, pieces(b"late"), takes_over=takes_over)
+            assert why.value.code == code
             assert (await lived.images.record(image.id), lived.files()) == before
 
     run(story)
