@@ -97,7 +97,7 @@ class Uploads:
             marker = await draft.judge(lambda path: marker_in(path, image.disk_format))
             facts = await draft.finish()
         except BaseException:
-            await self._give_up(image.id, name, draft)
+            await self._give_up(name, draft)
             raise
         try:
             await self._activate(image, name, draft, facts, {"virtual_size": disk_size, "marker": marker})
@@ -157,7 +157,7 @@ class Uploads:
         """Deleted meanwhile, at whichever API: the rest need not come."""
 
         async def body(tx: Tx) -> bool:
-            return await rows.fetch(tx, images, id=image.id, status=SAVING, file=name) is not None
+            return await rows.fetch(tx, images, status=SAVING, file=name) is not None
 
         if not await self._control.read(body, few=True):
             raise await self._lost(image.id)
@@ -178,17 +178,17 @@ class Uploads:
 
         async def body(tx: Tx) -> bool:
             await self.quotas.check(tx, image.owner, facts.size)
-            return bool(await rows.change(tx, images, values, id=image.id, status=SAVING, file=name))
+            return bool(await rows.change(tx, images, values, status=SAVING, file=name))
 
         try:
             done = await self._control.write(body)
         except BaseException as error:
-            is_active = await self._give_up(image.id, name, draft)
+            is_active = await self._give_up(name, draft)
             if is_active and isinstance(error, CommitUnknown):
                 return
             raise
         if not done:
-            await self._give_up(image.id, name, draft)
+            await self._give_up(name, draft)
             raise await self._lost(image.id)
 
     async def _lost(self, image_id: str) -> Refused:
@@ -201,26 +201,26 @@ class Uploads:
             return Refused(TAKEN_OVER, f"Image {image_id}: another upload of it has taken over; look again.")
         return deleted_meanwhile(image_id)
 
-    async def _give_up(self, image_id: str, name: str, draft: Draft) -> bool:
+    async def _give_up(self, name: str, draft: Draft) -> bool:
         """True: it is active after all, as when the answer to a COMMIT was lost or not waited for.
 
         The record first: while the file is there, a start after a crash can still put the record right.
         """
         try:
-            if await self._back_to_queued(image_id, name):
+            if await self._back_to_queued(name):
                 return True
         except KilonovaError:
             return False
         await draft.abandon()
         return False
 
-    async def _back_to_queued(self, image_id: str, name: str) -> bool:
+    async def _back_to_queued(self, name: str) -> bool:
         """Unless it is active: then True, and nothing is changed."""
         now = self._clock.now()
 
         async def body(tx: Tx) -> bool:
             values = {"status": QUEUED, "file": None, "updated_at": now}
-            await rows.change(tx, images, values, id=image_id, status=SAVING, file=name)
+            await rows.change(tx, images, values, status=SAVING, file=name)
             return await rows.fetch(tx, images, file=name) is not None
 
         return await self._control.write(body)
@@ -245,7 +245,7 @@ class Uploads:
             if await self._files.is_held(name):  # an upload at another API that shares the folder
                 continue
             if status == SAVING:
-                await self._back_to_queued(image_id, name.removesuffix(PART))
+                await self._back_to_queued(name.removesuffix(PART))
             if UNFINISHED.fullmatch(name):
                 await self._files.remove(name)
             elif status == SAVING:
