@@ -20,6 +20,7 @@ from tests.unit.services.compute.fleet import Fleet, Run
 ALL = ServerPage(1000)
 NEWEST = ServerOrder()
 BY_NAME = ServerOrder([column_key("name", False)])
+BY_HOST = ServerOrder([column_key("host", True)])
 BY_FLAVOR = ServerOrder([SortKey(lambda record: record.flavor.name, False)])  # no column: each cell gives everything
 
 
@@ -69,7 +70,9 @@ def test_what_each_filter_takes(fleet: Run, order: ServerOrder) -> None:
     fleet(story)
 
 
-@pytest.mark.parametrize("order", [NEWEST, BY_NAME, BY_FLAVOR], ids=["newest", "by name", "by values"])
+@pytest.mark.parametrize(
+    "order", [NEWEST, BY_NAME, BY_HOST, BY_FLAVOR], ids=["newest", "by name", "by host", "by values"]
+)
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_pages_are_parts_of_the_list(fleet: Run, order: ServerOrder, limit: int) -> None:
     async def story(fleet: Fleet) -> None:
