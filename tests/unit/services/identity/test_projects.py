@@ -92,6 +92,8 @@ def test_a_change_is_of_one_project() -> None:
         assert (changed["name"], changed["description"], changed["email"]) == ("b", "", "e")
         again = await home.identity.projects.change(PROJECT, ids["one below"], {"phone": "1"})
         assert (again["email"], again["phone"]) == ("e", "1")
+        cleared = await home.identity.projects.change(PROJECT, ids["one below"], {"description": "d", "email": None})
+        assert (cleared["description"], cleared["email"], cleared["phone"]) == ("d", None, "1")
         after = {row["id"]: row for row in (await home.everything())["projects"]}
         assert [id_ for id_ in after if after[id_] != before[id_]] == [ids["one below"]]
         tags = await home.identity.projects.edit_tags(ids["two top"], lambda old: [*old, "t"])

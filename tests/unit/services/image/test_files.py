@@ -254,6 +254,16 @@ def test_who_holds_a_file(tmp_path: Path) -> None:
     play(story)
 
 
+def test_folders_are_made_on_the_way(tmp_path: Path) -> None:
+    async def story() -> None:
+        for _ in range(2):
+            draft = await ImageFiles(tmp_path / "a/b", threads=Counted()).begin("c")
+            assert (tmp_path / "a/b/c.part").exists()
+            await draft.abandon()
+
+    play(story)
+
+
 def test_a_name_is_written_once(tmp_path: Path) -> None:
     async def story() -> None:
         files = files_in(tmp_path)
