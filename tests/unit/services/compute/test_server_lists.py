@@ -88,6 +88,22 @@ def test_pages_are_parts_of_the_list(fleet: Run, order: ServerOrder, limit: int)
     fleet(story)
 
 
+@pytest.mark.parametrize("descending", [True, False])
+def test_servers_of_one_instant_are_on_one_page_each(fleet: Run, descending: bool) -> None:
+    order = ServerOrder([column_key("created_at", descending)])
+
+    async def story(fleet: Fleet) -> None:
+        for name in "abcd":
+            await fleet.place(name, created_at=7.0)
+        marker, seen = None, ""
+        while found := await page(fleet.stores, ServerQuery(), order, ServerPage(1, marker)):
+            (marker,) = found
+            seen += marker.id
+        assert seen == "dcba"
+
+    fleet(story)
+
+
 def test_a_list_with_a_predicate_reads_on_until_its_page_is_full(fleet: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_lists, "CHUNK", 2)
 

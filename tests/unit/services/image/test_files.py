@@ -217,7 +217,7 @@ def test_an_abandoned_file_is_gone(tmp_path: Path, is_finished: bool, caplog: py
             await draft.finish()
         await draft.abandon()
         await draft.abandon()
-        assert names(tmp_path) == ["kept.part"] and caplog.text == ""
+        assert names(tmp_path) == ["kept.part"] and caplog.text == "" and draft._file.closed
         kept.close()
 
     play(story)
