@@ -126,8 +126,12 @@ def test_a_list_without_a_predicate_reads_one_page_of_each_cell(fleet: Run, monk
 
     async def story(fleet: Fleet) -> None:
         for number in range(5):
-            await fleet.place(str(number), created_at=float(number))
+            await fleet.place(str(number), created_at=float(number), updated_at=10.0 - number)
         assert await listed(fleet, of=ServerPage(2)) == ["4", "3"] == read
+        read.clear()
+        assert await listed(fleet, ServerQuery(changed_since=9.0)) == ["1", "0"] == read
+        read.clear()
+        assert await listed(fleet, ServerQuery(changed_before=6.0)) == ["4"] == read
 
     fleet(story)
 
