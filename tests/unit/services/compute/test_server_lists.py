@@ -77,13 +77,15 @@ def test_what_each_filter_takes(fleet: Run, order: ServerOrder) -> None:
 def test_pages_are_parts_of_the_list(fleet: Run, order: ServerOrder, limit: int) -> None:
     async def story(fleet: Fleet) -> None:
         await one_of_each(fleet)
+        for twin in "ef":  # as the first in all that is sorted by, but its id
+            await fleet.place(twin, "cell1", created_at=4.0, host="h1", name="name of a")
         whole = await page(fleet.stores, ServerQuery(), order, ALL)
         marker, seen = None, []
         while found := await page(fleet.stores, ServerQuery(), order, ServerPage(limit, marker)):
             assert len(found) == min(limit, len(whole) - len(seen))
             seen += [record.id for record in found]
             marker = found[-1]
-        assert seen == [record.id for record in whole] and len(seen) == 5
+        assert seen == [record.id for record in whole] and len(seen) == 7
 
     fleet(story)
 
