@@ -164,3 +164,29 @@ def test_without_a_scope_the_users_own_default_is_tried(prepare: Prepare, kind: 
             await settled(Login(), "deleted meanwhile")
 
     at_home(story)
+
+
+REFUSED: list[tuple[Login, str]] = [
+    (Login(Which(name="x", domain_id="d"), "wrong", address="192.0.2.1"), "user='x' domain='d' address=192.0.2.1"),
+    (Login(Which(id="i", name="x", domain_id="d", domain_name="n"), "wrong"), "user='i' domain='d' address= "),
+    (Login(Which(name="y" * 90, domain_name="n" * 90), "wrong"), f"user='{'y' * 80}' domain='{'n' * 80}' address= "),
+    (Login(token="rubbish"), "user='' domain='' address= "),
+]
+
+
+def test_each_refused_login_is_logged_with_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
+    """But for the password, and in bounded length."""
+
+    async def story(home: Home) -> None:
+        for login, said in REFUSED:
+            caplog.clear()
+            with pytest.raises(Refused) as why:
+                await home.identity.authenticate(login)
+            (record,) = caplog.records
+            assert f"login refused: {said}".strip() in record.getMessage()
+            assert record.getMessage().endswith(f"reason={why.value.code}") and "wrong" not in record.getMessage()
+        caplog.clear()
+        await home.log_in()
+        assert caplog.text == ""
+
+    at_home(story)
