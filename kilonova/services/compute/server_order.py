@@ -82,7 +82,7 @@ class ServerOrder:
         self, records: list[ServerRecord], partial: list[ServerRecord], marker: ServerRecord | None
     ) -> list[ServerRecord]:
         """Return the records after the marker. Partial ones that cannot be sorted come last, newest first."""
-        if not partial or self.is_of_mappings:
+        if self.is_of_mappings:
             return self._from([*records, *partial], marker)
         if marker is not None and marker.is_partial:
             return ServerOrder()._from(partial, marker)

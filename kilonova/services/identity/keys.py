@@ -81,8 +81,8 @@ class SigningKey:
         return self.until is not None and self.until <= now
 
     def may_have_signed(self, claims: TokenClaims, now: float, longest: float) -> bool:
-        """Return whether these claims can be ours; `longest` is the lifetime of our tokens."""
-        if self.is_over(now) or (self.until is not None and claims.expires_at > self.until):
+        """Return whether these claims, which have not expired, can be ours; `longest` is the lifetime of our tokens."""
+        if self.until is not None and claims.expires_at > self.until:
             return False
         return claims.issued_at <= now + SLACK_SECONDS and claims.expires_at <= claims.issued_at + longest
 

@@ -43,8 +43,9 @@ async def plant_file(control: Store, clock: Clock, files: ImageFiles, owner: str
     if not await FILES.run(path.is_file) or not await _is_needed(control, files, name):
         return
     size = await FILES.run(inspect, path, QCOW2, LARGEST)
+    assert size is not None
     facts = await _write(files, id_of(name), await FILES.run(_pieces, path))
-    await _record(control, clock, owner, name, facts, QCOW2, size or facts.size)
+    await _record(control, clock, owner, name, facts, QCOW2, size)
 
 
 def _pieces(path: Path) -> list[bytes]:

@@ -20,6 +20,7 @@ from tests.unit.services.compute.fleet import Fleet, Run
 ALL = ServerPage(1000)
 NEWEST = ServerOrder()
 BY_NAME = ServerOrder([column_key("name", False)])
+BY_HOST = ServerOrder([column_key("host", True)])
 BY_FLAVOR = ServerOrder([SortKey(lambda record: record.flavor.name, False)])  # no column: each cell gives everything
 
 
@@ -69,18 +70,38 @@ def test_what_each_filter_takes(fleet: Run, order: ServerOrder) -> None:
     fleet(story)
 
 
-@pytest.mark.parametrize("order", [NEWEST, BY_NAME, BY_FLAVOR], ids=["newest", "by name", "by values"])
+@pytest.mark.parametrize(
+    "order", [NEWEST, BY_NAME, BY_HOST, BY_FLAVOR], ids=["newest", "by name", "by host", "by values"]
+)
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_pages_are_parts_of_the_list(fleet: Run, order: ServerOrder, limit: int) -> None:
     async def story(fleet: Fleet) -> None:
         await one_of_each(fleet)
+        for twin in "ef":  # as the first in all that is sorted by, but its id
+            await fleet.place(twin, "cell1", created_at=4.0, host="h1", name="name of a")
         whole = await page(fleet.stores, ServerQuery(), order, ALL)
         marker, seen = None, []
         while found := await page(fleet.stores, ServerQuery(), order, ServerPage(limit, marker)):
             assert len(found) == min(limit, len(whole) - len(seen))
             seen += [record.id for record in found]
             marker = found[-1]
-        assert seen == [record.id for record in whole] and len(seen) == 5
+        assert seen == [record.id for record in whole] and len(seen) == 7
+
+    fleet(story)
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_servers_of_one_instant_are_on_one_page_each(fleet: Run, descending: bool) -> None:
+    order = ServerOrder([column_key("created_at", descending)])
+
+    async def story(fleet: Fleet) -> None:
+        for name in "abcd":
+            await fleet.place(name, created_at=7.0)
+        marker, seen = None, ""
+        while found := await page(fleet.stores, ServerQuery(), order, ServerPage(1, marker)):
+            (marker,) = found
+            seen += marker.id
+        assert seen == "dcba"
 
     fleet(story)
 
@@ -107,8 +128,12 @@ def test_a_list_without_a_predicate_reads_one_page_of_each_cell(fleet: Run, monk
 
     async def story(fleet: Fleet) -> None:
         for number in range(5):
-            await fleet.place(str(number), created_at=float(number))
+            await fleet.place(str(number), created_at=float(number), updated_at=10.0 - number)
         assert await listed(fleet, of=ServerPage(2)) == ["4", "3"] == read
+        read.clear()
+        assert await listed(fleet, ServerQuery(changed_since=9.0)) == ["1", "0"] == read
+        read.clear()
+        assert await listed(fleet, ServerQuery(changed_before=6.0)) == ["4"] == read
 
     fleet(story)
 

@@ -147,6 +147,7 @@ def test_one_that_is_deleted_or_nowhere_is_not_found(fleet: Run) -> None:
         await fleet.place("other")
         await fleet.map("lost", "cell1")
         await fleet.map("between", None)
+        await fleet.request("asked for")
         for name in ("deleted", "lost", "between", "nobody"):
             assert await find_server(fleet.stores, name) is None
 

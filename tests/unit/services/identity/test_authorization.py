@@ -129,14 +129,13 @@ def test_a_domain_is_no_project_and_a_project_no_domain() -> None:
         stage = await Stage(home).begin()
         assert await stage.stand("p there", kind=ON_DOMAIN) is None
         assert await stage.stand(HERE, kind=ON_PROJECT) is None
+        await home.store.write(lambda tx: _grant(tx, stage.ids["eve"], ON_PROJECT, stage.ids[HERE], stage.ids["admin"]))
         await home.store.write(
-            lambda tx: _grant(tx, stage.ids["eve"], ON_PROJECT, stage.ids[HERE], stage.ids["reader"])
-        )
-        await home.store.write(
-            lambda tx: _grant(tx, stage.ids["eve"], ON_DOMAIN, stage.ids["p here"], stage.ids["reader"])
+            lambda tx: _grant(tx, stage.ids["eve"], ON_DOMAIN, stage.ids["p here"], stage.ids["admin"])
         )
         assert await stage.stand(HERE, kind=ON_PROJECT) is None and await stage.stand("p here", kind=ON_DOMAIN) is None
         assert await stage.roles(HERE) == ["manager", "member", "reader"]
+        assert await stage.roles("p here") == ["member", "reader"]
 
     at_home(story)
 

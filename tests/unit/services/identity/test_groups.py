@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.assignments import BY_GROUP, BY_USER, Grant
+from kilonova.services.identity.login import Which
 from kilonova.services.identity.tokens import ALL, SYSTEM, Scope
 from tests.unit.services.identity.home import Home, at_home
 
@@ -248,5 +250,61 @@ def test_a_change_is_of_one_user_and_says_since_when_tokens_count() -> None:
         new = await changed(password="new")
         assert new.keys() == {"password", "tokens_from"} and new["tokens_from"] == home.clock.time
         assert (await changed(password=None)).keys() == {"password", "tokens_from"}
+
+    at_home(story)
+
+
+def test_a_password_that_was_changed_meanwhile_is_not_changed_again() -> None:
+    async def story(home: Home) -> None:
+        user = await home.user("ada", password="old")
+        checking = home.identity._passwords
+        real = checking.matches
+
+        async def slow(*arguments: Any) -> bool:
+            is_right = await real(*arguments)
+            await home.another().users.change(user, {"password": "meanwhile"})
+            return is_right
+
+        checking.matches = slow  # type: ignore[method-assign]
+        before = await home.everything()
+        with pytest.raises(Refused, match="The password was modified concurrently; retry") as why:
+            await home.identity.users.change_own_password(user, "old", "new")
+        assert why.value.code == "exists"
+        checking.matches = real  # type: ignore[method-assign]
+        assert await home.identity.is_password(Which(id=user), "meanwhile")
+        after = await home.everything()
+        assert [row["id"] for row in after["users"] if row not in before["users"]] == [user]
+
+    at_home(story)
+
+
+def test_an_own_password_is_changed_for_one_user_from_that_moment() -> None:
+    async def story(home: Home) -> None:
+        ids = {name: await home.user(name, password="old") for name in ("ada", "bob")}
+        before = await home.everything()
+        home.clock.time += 5
+        await home.identity.users.change_own_password(ids["ada"], "old", "new", "192.0.2.1")
+        after = await home.everything()
+        (changed,) = [row for row in after["users"] if row not in before["users"]]
+        assert (changed["id"], changed["tokens_from"]) == (ids["ada"], home.clock.time)
+        assert await home.identity.is_password(Which(id=ids["ada"]), "new")
+        assert await home.identity.is_password(Which(id=ids["bob"]), "old")
+
+    at_home(story)
+
+
+def test_own_passwords_are_guessed_as_slowly_as_others() -> None:
+    async def story(home: Home) -> None:
+        user = await home.user("ada", password="old")
+        home.identity = home.another(failed_logins=2)
+        for address, code in (
+            ("a", "unauthorized"),
+            ("a", "unauthorized"),
+            ("a", "too_many_logins"),
+            ("b", "unauthorized"),
+        ):
+            with pytest.raises(Refused) as why:
+                await home.identity.users.change_own_password(user, "wrong", "new", address)
+            assert why.value.code == code
 
     at_home(story)

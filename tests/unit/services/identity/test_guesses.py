@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -213,5 +214,19 @@ def test_one_that_goes_while_it_waits_takes_no_turn() -> None:
             await asyncio.sleep(0)
             assert not second.done(), "there is one turn, as before"
         await second
+
+    asyncio.run(whole())
+
+
+def test_a_blocked_guess_waits_for_no_turn() -> None:
+    async def whole() -> None:
+        checking, guess = passwords.Passwords(1), Guess("u", HERE)
+        checking._guesses.note(guess, is_right=False)
+        async with contextlib.AsyncExitStack() as all_turns:
+            for _ in range(passwords.AT_ONCE):
+                await all_turns.enter_async_context(checking._turns.of("elsewhere"))
+            with pytest.raises(Refused):
+                async with asyncio.timeout(10):
+                    await checking.matches("x", None, guess)
 
     asyncio.run(whole())

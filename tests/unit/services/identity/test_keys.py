@@ -12,7 +12,7 @@ import pytest
 from kilonova.domain.errors import Refused, StoreError
 from kilonova.runtime import new_key
 from kilonova.services.identity import tokens
-from kilonova.services.identity.keys import SETTLING_SECONDS, SLACK_SECONDS, SigningKey
+from kilonova.services.identity.keys import SETTLING_SECONDS, SLACK_SECONDS, SigningKey, signer
 from kilonova.services.identity.login import Login
 from kilonova.services.identity.service import LOOK_SECONDS, Issued
 from tests.unit.services.identity.home import Home, at_home
@@ -218,3 +218,52 @@ def test_before_the_first_cloud_nobody_is_let_in() -> None:
         assert not await home.identity.is_prepared()
 
     at_home(story, prepared=False)
+
+
+NOW = 1000.0
+KEYS = {
+    "signs": SigningKey("signs", b"", NOW - SETTLING_SECONDS),
+    "new": SigningKey("new", b"", NOW - SETTLING_SECONDS + 0.1),
+    "retired": SigningKey("retired", b"", NOW - 100, NOW + 0.1),
+    "over": SigningKey("over", b"", NOW - 100, NOW),
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "signing"),
+    [
+        (["signs"], "signs"),
+        (["new"], "new"),
+        (["new", "signs", "retired"], "signs"),
+        (["new", "retired"], "retired"),
+        (["new", "over"], "new"),
+        (["over"], None),
+        ([], None),
+    ],
+)
+def test_the_newest_key_that_every_process_knows_signs(keys: list[str], signing: str | None) -> None:
+    found = signer([KEYS[name] for name in keys], NOW)
+    assert (None if found is None else found.id) == signing
+
+
+@pytest.mark.parametrize(
+    ("until", "issued_at", "expires_at", "may_be_ours"),
+    [
+        (None, NOW, NOW + 60, True),
+        (None, NOW, NOW + 60.1, False),
+        (None, NOW + SLACK_SECONDS, NOW + 1, True),
+        (None, NOW + SLACK_SECONDS + 0.1, NOW + 1, False),
+        (NOW + 50, NOW, NOW + 50, True),
+        (NOW + 50, NOW, NOW + 50.1, False),
+    ],
+)
+def test_what_a_key_may_have_signed(
+    until: float | None, issued_at: float, expires_at: float, may_be_ours: bool
+) -> None:
+    claims = tokens.TokenClaims("u", tokens.Scope(), (), issued_at, expires_at, ("a",))
+    assert SigningKey("k", b"", 0.0, until).may_have_signed(claims, NOW, 60.0) is may_be_ours
+
+
+def test_a_retired_key_is_over_at_its_time() -> None:
+    assert [KEYS["over"].is_over(at) for at in (NOW - 0.1, NOW, NOW + 0.1)] == [False, True, True]
+    assert not KEYS["signs"].is_over(NOW * 100)

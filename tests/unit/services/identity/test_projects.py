@@ -66,14 +66,14 @@ def test_names_are_taken_once_in_a_domain() -> None:
         projects = home.identity.projects
         await projects.create({"name": "new"}, ids["one"])
         await projects.create({"name": "new"}, ids["two"])
-        for act in (
-            lambda: projects.create({"name": "top"}, ids["one"]),
-            lambda: projects.create({"name": "one", "is_domain": True}, ""),
-            lambda: projects.change(PROJECT, ids["one below"], {"name": "top"}),
-            lambda: projects.change(DOMAIN, ids["one"], {"name": "two"}),
+        for act, text in (
+            (lambda: projects.create({"name": "top"}, ids["one"]), "There is already a project top in domain"),
+            (lambda: projects.create({"name": "one", "is_domain": True}, ""), "There is already a domain one."),
+            (lambda: projects.change(PROJECT, ids["one below"], {"name": "top"}), "already a project top in domain"),
+            (lambda: projects.change(DOMAIN, ids["one"], {"name": "two"}), "There is already a domain two."),
         ):
             before = await home.everything()
-            with pytest.raises(Refused, match="There is already a") as why:
+            with pytest.raises(Refused, match=text) as why:
                 await act()
             assert why.value.code == "exists" and await home.everything() == before
         assert (await projects.change(PROJECT, ids["one top"], {"name": "top"}))["name"] == "top", "its own"
@@ -92,6 +92,8 @@ def test_a_change_is_of_one_project() -> None:
         assert (changed["name"], changed["description"], changed["email"]) == ("b", "", "e")
         again = await home.identity.projects.change(PROJECT, ids["one below"], {"phone": "1"})
         assert (again["email"], again["phone"]) == ("e", "1")
+        cleared = await home.identity.projects.change(PROJECT, ids["one below"], {"description": "d", "email": None})
+        assert (cleared["description"], cleared["email"], cleared["phone"]) == ("d", None, "1")
         after = {row["id"]: row for row in (await home.everything())["projects"]}
         assert [id_ for id_ in after if after[id_] != before[id_]] == [ids["one below"]]
         tags = await home.identity.projects.edit_tags(ids["two top"], lambda old: [*old, "t"])

@@ -11,7 +11,7 @@ from kilonova.records.query import EQUAL, Condition, ListQuery
 from kilonova.runtime import Uuids
 from kilonova.services.identity.groups import GROUP
 from kilonova.services.identity.projects import PROJECT
-from kilonova.services.identity.records import IdentityRecords
+from kilonova.services.identity.records import IdentityRecords, kind_of
 from kilonova.services.identity.snapshot import version_of
 from kilonova.services.identity.users import USER
 from tests.unit.services.identity.home import Home, at_home
@@ -31,6 +31,9 @@ def test_a_record_shows_its_columns_over_what_was_kept_beside_them() -> None:
 
 
 def test_what_is_hidden_is_not_shown() -> None:
+    kind = kind_of("user", USER.table, frozenset({"name"}), ("name",), frozenset({"password"}))
+    assert kind.attributes.keys() == {*USER.table.c.keys()} - {"extra", "password"}
+    assert (kind.name, kind.label, kind.settable, kind.filterable) == ("user", "user", {"name"}, ("name",))
     assert {"password", "tokens_from", "extra"}.isdisjoint(USER.attributes)
     assert {"tokens_from", "extra"}.isdisjoint(PROJECT.attributes)
 

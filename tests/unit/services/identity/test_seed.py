@@ -16,6 +16,7 @@ from kilonova.services.identity.projects import DOMAIN, PROJECT
 from kilonova.services.identity.roles import ROLE
 from kilonova.services.identity.seed import FirstCloud
 from kilonova.services.identity.users import USER
+from tests.support.locks import Locking
 from tests.unit.services.identity.home import FIRST, Home, at_home
 
 
@@ -142,3 +143,41 @@ def test_a_start_that_dies_in_the_middle_leaves_nothing() -> None:
         assert await home.identity.prepare(FIRST)
 
     at_home(story, prepared=False)
+
+
+def test_two_first_starts_wait_for_each_other() -> None:
+    async def story(home: Home) -> None:
+        locking: Any = Locking(home.store)
+        home.store = locking
+        assert await home.another().prepare(FIRST)
+        assert locking.locked == [("identity_state", {"id": 1})]
+        assert not await home.another().prepare(FIRST) and await home.another().is_prepared()
+
+    at_home(story, prepared=False)
+
+
+def test_the_first_cloud_is_complete_and_its_roles_stay() -> None:
+    async def story(home: Home) -> None:
+        cloud = await home.everything()
+        domain, *projects = sorted(cloud["projects"], key=lambda row: -row["is_domain"])
+        assert (domain["id"], domain["name"], domain["domain_id"], domain["parent_id"]) == (
+            "default",
+            "Default",
+            "",
+            "",
+        )
+        assert {(row["name"], row["domain_id"], row["parent_id"]) for row in projects} == {
+            ("admin", "default", "default"),
+            ("demo", "default", "default"),
+        }
+        assert all(row["enabled"] and row["tokens_from"] == 0.0 for row in (*cloud["projects"], *cloud["users"]))
+        assert {row["options"] for row in cloud["roles"]} == {'{"immutable":true}'}
+        names = {row["id"]: row["name"] for row in cloud["roles"]}
+        assert {(names[row["prior_id"]], names[row["implied_id"]]) for row in cloud["implied_roles"]} == {
+            ("admin", "manager"),
+            ("manager", "member"),
+            ("member", "reader"),
+        }
+        assert len(cloud["token_keys"]) == 1
+
+    at_home(story)

@@ -9,6 +9,8 @@ import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.services.identity.login import Login, Which, find_scope, find_user, has_password, settle
+from kilonova.services.identity.projects import PROJECT as PROJECT_KIND
+from kilonova.services.identity.seed import admin_project
 from kilonova.services.identity.tokens import DOMAIN, PROJECT, SYSTEM, UNSCOPED, Scope
 from tests.unit.services.identity.home import Home, at_home
 
@@ -81,6 +83,25 @@ def test_a_scope_is_meant_by_its_id_or_its_names() -> None:
     at_home(story)
 
 
+def test_a_project_is_named_in_its_domain() -> None:
+    async def story(home: Home) -> None:
+        ids = await alike(home)
+        named = home.identity.project_named
+        assert [await named("x", ids[domain]) for domain in ("one", "two", "x")] == [
+            ids["project one"],
+            ids["project two"],
+            "",
+        ]
+        assert await named("x") == "" and await named("demo") != ""
+        assert await admin_project(home.store) == await named("admin")
+        await home.identity.projects.create({"name": "admin"}, ids["one"])
+        assert await admin_project(home.store) == await named("admin")
+        await home.identity.projects.delete(PROJECT_KIND, await named("admin"))
+        assert await admin_project(home.store) == ""
+
+    at_home(story)
+
+
 def test_a_password_is_of_one_user() -> None:
     async def story(home: Home) -> None:
         ids = await alike(home)
@@ -132,12 +153,40 @@ def test_without_a_scope_the_users_own_default_is_tried(prepare: Prepare, kind: 
         await prepare(home, user)
         await home.identity.look()
 
-        async def settled(login: Login) -> Any:
-            return await home.store.read(lambda tx: settle(tx, home.identity.snapshot, user, login))
+        async def settled(login: Login, who: str = user) -> Any:
+            return await home.store.read(lambda tx: settle(tx, home.identity.snapshot, who, login))
 
         standing = await settled(Login())
         assert standing.scope.kind == kind and standing.user.name == "eve"
         with pytest.raises(Refused):
             await settled(Login(scope=SYSTEM))
+        with pytest.raises(Refused, match="requires authentication"):
+            await settled(Login(), "deleted meanwhile")
+
+    at_home(story)
+
+
+REFUSED: list[tuple[Login, str]] = [
+    (Login(Which(name="x", domain_id="d"), "wrong", address="192.0.2.1"), "user='x' domain='d' address=192.0.2.1"),
+    (Login(Which(id="i", name="x", domain_id="d", domain_name="n"), "wrong"), "user='i' domain='d' address= "),
+    (Login(Which(name="y" * 90, domain_name="n" * 90), "wrong"), f"user='{'y' * 80}' domain='{'n' * 80}' address= "),
+    (Login(token="rubbish"), "user='' domain='' address= "),
+]
+
+
+def test_each_refused_login_is_logged_with_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
+    """But for the password, and in bounded length."""
+
+    async def story(home: Home) -> None:
+        for login, said in REFUSED:
+            caplog.clear()
+            with pytest.raises(Refused) as why:
+                await home.identity.authenticate(login)
+            (record,) = caplog.records
+            assert f"login refused: {said}".strip() in record.getMessage()
+            assert record.getMessage().endswith(f"reason={why.value.code}") and "wrong" not in record.getMessage()
+        caplog.clear()
+        await home.log_in()
+        assert caplog.text == ""
 
     at_home(story)

@@ -217,7 +217,7 @@ def test_an_abandoned_file_is_gone(tmp_path: Path, is_finished: bool, caplog: py
             await draft.finish()
         await draft.abandon()
         await draft.abandon()
-        assert names(tmp_path) == ["kept.part"] and caplog.text == ""
+        assert names(tmp_path) == ["kept.part"] and caplog.text == "" and draft._file.closed
         kept.close()
 
     play(story)
@@ -250,6 +250,16 @@ def test_who_holds_a_file(tmp_path: Path) -> None:
         assert await files.is_held("gone"), "somebody was at it just now"
         os.mkdir(tmp_path / "images/folder")
         assert not await files.is_held("folder")
+
+    play(story)
+
+
+def test_folders_are_made_on_the_way(tmp_path: Path) -> None:
+    async def story() -> None:
+        for _ in range(2):
+            draft = await ImageFiles(tmp_path / "a/b", threads=Counted()).begin("c")
+            assert (tmp_path / "a/b/c.part").exists()
+            await draft.abandon()
 
     play(story)
 

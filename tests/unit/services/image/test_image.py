@@ -72,5 +72,7 @@ def test_what_a_host_must_find(missing: dict[str, str | None]) -> None:
     expected = ImageContent(size=5, algorithm="sha512", checksum="h", disk_format="raw")
     assert content_of(Image(id="i", **WHOLE)) == expected  # type: ignore[arg-type]
     assert content_of(Image(id="i", **{**WHOLE, **missing})) is None  # type: ignore[arg-type]
+    other = content_of(Image(id="i", **{**WHOLE, "hash_algorithm": "sha256"}))  # type: ignore[arg-type]
+    assert other is not None and other.algorithm == "sha256"
     bare = content_of(Image(id="i", **{**WHOLE, "hash_algorithm": None, "disk_format": None, "size": 0}))  # type: ignore[arg-type]
     assert bare == ImageContent(size=0, algorithm="sha512", checksum="h", disk_format="")

@@ -66,6 +66,8 @@ def test_an_answer_is_of_one_member_of_one_image(tmp_path: Path) -> None:
         assert answered == expected == await at(lived, 0.0).find("a", "bolt")
         after = await rows_of(lived)
         assert [row["member_id"] for row in after if row not in before] == ["bolt"] and len(after) == len(before)
+        other = await at(lived, 9.0).answer("b", "bolt", ACCEPTED)
+        assert (other.image_id, other.created_at) == ("b", 1.0)
 
     play(tmp_path, story)
 

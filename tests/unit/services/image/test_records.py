@@ -162,6 +162,8 @@ def test_who_sees_which_image(tmp_path: Path) -> None:
     """Others do not exist for the caller: neither to look at, nor to change, nor to delete."""
 
     async def story(lived: Life) -> None:
+        with pytest.raises(Refused, match="Image nothing could not be found"):
+            await lived.images.find(ADMIN, "nothing")
         for attributes, caller, is_seen in SEEN:
             member = attributes.get("member")
             made = await lived.create(**{name: value for name, value in attributes.items() if name != "member"})

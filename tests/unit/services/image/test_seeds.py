@@ -198,7 +198,7 @@ def test_the_image_of_real_guests_is_made_once_from_its_file(tmp_path: Path) -> 
         async with life(tmp_path) as lived:
             await lived.images.delete(ALICE, image.id, lambda _: None)
             await lived.images.prepare(owner=OWNER, guest_image=str(guest))
-            assert set(await _seeds(lived)) == set(NAMES)
+            assert set(await _seeds(lived)) == set(NAMES) and len(lived.files()) == len(NAMES)
 
     run(story)
 

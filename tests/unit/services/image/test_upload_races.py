@@ -12,7 +12,7 @@ import pytest
 from kilonova.domain.errors import Refused
 from kilonova.schema.tables.image import image_files_to_remove, images
 from kilonova.services.image import uploads
-from kilonova.services.image.image import ACTIVE, QUEUED, SAVING
+from kilonova.services.image.image import ACTIVE, DEACTIVATED, QUEUED, SAVING
 from kilonova.services.image.uploads import TAKEN_OVER, Caps, Uploads
 from kilonova.store import rows
 from kilonova.world import Tx
@@ -75,6 +75,30 @@ def test_an_upload_that_has_lost_its_image_changes_nothing(
             assert why.value.code == OUTCOMES[what]
             assert await lived.images.record(image.id) == after[0] and lived.files() == files
             assert await lived.store.read(beside.changed) == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("size", [1, 10], ids=["at its end", "while bytes come"])
+def test_an_image_that_is_no_longer_being_saved_does_not_become_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Whatever it is now, and although its record still has the name of the file."""
+    monkeypatch.setattr(uploads, "LOOK_BYTES", 10)
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.create()
+
+            async def body() -> AsyncIterator[bytes]:
+                await change(lived, image.id, {"status": DEACTIVATED})
+                yield bytes(size)
+                assert size < 10, "it goes on"
+
+            with pytest.raises(Refused) as why:
+                await lived.images.upload(image, body())
+            assert why.value.code == TAKEN_OVER
+            assert (await lived.find(image)).status == DEACTIVATED
 
     run(story)
 
