@@ -28,6 +28,8 @@ def test_the_end_of_a_step_begins_the_next_one(play: Any) -> None:
         name = begun.op.id
         assert (following.host, following.is_mine, following.ended, following.order) == ("host1", False, None, None)
         assert await desk.states(name) == [("plan", "do", "done"), ("stop", "do", "ready")]
+        (plan,) = await desk.all(steps, operation_id=name, name="plan")
+        assert plan["result"] == '{"found":"it"}'
         op, server = await desk.operation(name), await desk.server()
         assert (op["state"], op["ordinal"], op["committed"], op["waiting_for"]) == ("running", 2, 0, None)
         assert "it" in op["facts"]
