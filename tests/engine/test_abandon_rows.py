@@ -142,6 +142,7 @@ def test_only_what_is_written_is_locked(play: Any, monkeypatch: pytest.MonkeyPat
         locks.clear()
         await word(desk, "abandon", name)
         assert locks[:4] == [False, True, True, True]
+        await desk.change(cell.servers, {"vm_state": "active"}, id="s")
         begun = await desk.begun("moving")
         locks.clear()
         await desk.journal.read(lambda tx: require_forward(tx, begun.op.id))

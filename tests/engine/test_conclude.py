@@ -348,7 +348,7 @@ def test_a_conductor_that_knows_its_operation_does_not_read_it_again(
     reads, really = list[str](), concluding.log.load
 
     async def counted(tx: Any, operation_id: str, **more: Any) -> Any:
-        reads.append(operation_id)
+        reads.append(f"{operation_id} locked" if more["lock"] else operation_id)
         return await really(tx, operation_id, **more)
 
     async def counted_step(tx: Any, operation_id: str, ordinal: int) -> Any:
@@ -367,7 +367,7 @@ def test_a_conductor_that_knows_its_operation_does_not_read_it_again(
         await desk.change(operations, {"ordinal": 9}, id=begun.op.id)
         with pytest.raises(Superseded):
             await desk.end(give, known=give.op, done=give.go)
-        assert reads == [begun.op.id]
+        assert reads == [f"{begun.op.id} locked"]
 
     play(story)
 
