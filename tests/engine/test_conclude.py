@@ -51,7 +51,7 @@ def test_what_a_host_found_is_recorded_with_its_step(play: Any) -> None:
     play(story)
 
 
-@pytest.mark.parametrize("late", ["again", "ended", "another session", "not open"])
+@pytest.mark.parametrize("late", ["again", "ended", "another session", "not open", "purged"])
 def test_a_late_result_is_refused_and_changes_nothing(play: Any, late: str) -> None:
     async def story(desk: Desk) -> None:
         following = await at_host(desk)
@@ -60,6 +60,8 @@ def test_a_late_result_is_refused_and_changes_nothing(play: Any, late: str) -> N
             await desk.end(following, session="now")
         elif late == "ended":
             await desk.change(operations, {"live": 0, "state": "failed"}, id=name)
+        elif late == "purged":
+            await desk.journal.write(lambda tx: rows.remove(tx, steps, operation_id=name, ordinal=2))
         elif late == "not open":
             await desk.change(steps, {"open": 0, "state": "dropped"}, operation_id=name, ordinal=2)
         before = await desk.operation(name), await desk.states(name), await desk.server()
