@@ -379,6 +379,32 @@ def test_a_step_under_way_has_a_moment_to_end(
     small_cloud.run(story)
 
 
+def test_a_conductor_that_stops_begins_nothing_more(small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wakes it: others are woken for that."""
+    driven = list[str]()
+
+    async def drive(engine: Any, journal: Any, operation_id: str, *, early: int | None) -> None:
+        driven.append(operation_id)
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(service, "drive", drive)
+
+    async def story() -> None:
+        conductor: Any = Conductor(small_cloud.engine())
+        await conductor.start()
+        journal = SimpleNamespace(name="cell1")
+        conductor._begin(journal, "o")
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(conductor.stop())
+        await asyncio.sleep(0.1)
+        for operation in ("o", "late"):
+            conductor._begin(journal, operation)
+        await stopping
+        assert driven == ["o"] and conductor._left >= {("cell1", "late"), ("cell1", "o")}
+
+    small_cloud.run(story)
+
+
 def test_closed_hosts_are_looked_at_now_and_then(small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = list[float]()
     monkeypatch.setattr(service, "seconds_between_looks", lambda engine: 70.0)
