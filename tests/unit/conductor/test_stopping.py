@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -159,6 +160,23 @@ def test_closed_hosts_are_looked_at_now_and_then(small_cloud: SmallCloud, monkey
 
     small_cloud.run(story)
     assert looks == [70.0, 140.0]
+
+
+def test_a_loop_whose_cancellation_was_dropped_ends(small_cloud: SmallCloud) -> None:
+    """As asyncio.wait_for of Python 3.11 drops one."""
+
+    async def drops() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        async with running(small_cloud.engine()) as conductor:
+            conductor._loops.append(asyncio.create_task(conductor._every(3600.0, drops)))
+            await asyncio.sleep(1.0)
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began < 60.0
+
+    small_cloud.run(story, 7200.0)
 
 
 def test_what_a_loop_has_to_close_is_closed_when_the_conductor_has_stopped(small_cloud: SmallCloud) -> None:
