@@ -90,7 +90,7 @@ class Twice(Moving):
 
 
 class Heir(Moving):
-    name, supersedes = "heir", True
+    name, supersedes, facts_type = "heir", True, OperationFacts
     steps = (Step("own", work, on=CONTROL),)
 
 

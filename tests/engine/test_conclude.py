@@ -28,6 +28,8 @@ def test_the_end_of_a_step_begins_the_next_one(play: Any) -> None:
         name = begun.op.id
         assert (following.host, following.is_mine, following.ended, following.order) == ("host1", False, None, None)
         assert await desk.states(name) == [("plan", "do", "done"), ("stop", "do", "ready")]
+        (plan,) = await desk.all(steps, operation_id=name, name="plan")
+        assert plan["result"] == '{"found":"it"}'
         op, server = await desk.operation(name), await desk.server()
         assert (op["state"], op["ordinal"], op["committed"], op["waiting_for"]) == ("running", 2, 0, None)
         assert "it" in op["facts"]
@@ -49,7 +51,7 @@ def test_what_a_host_found_is_recorded_with_its_step(play: Any) -> None:
     play(story)
 
 
-@pytest.mark.parametrize("late", ["again", "ended", "another session", "not open"])
+@pytest.mark.parametrize("late", ["again", "ended", "another session", "not open", "purged"])
 def test_a_late_result_is_refused_and_changes_nothing(play: Any, late: str) -> None:
     async def story(desk: Desk) -> None:
         following = await at_host(desk)
@@ -58,6 +60,8 @@ def test_a_late_result_is_refused_and_changes_nothing(play: Any, late: str) -> N
             await desk.end(following, session="now")
         elif late == "ended":
             await desk.change(operations, {"live": 0, "state": "failed"}, id=name)
+        elif late == "purged":
+            await desk.journal.write(lambda tx: rows.remove(tx, steps, operation_id=name, ordinal=2))
         elif late == "not open":
             await desk.change(steps, {"open": 0, "state": "dropped"}, operation_id=name, ordinal=2)
         before = await desk.operation(name), await desk.states(name), await desk.server()
@@ -346,7 +350,7 @@ def test_a_conductor_that_knows_its_operation_does_not_read_it_again(
     reads, really = list[str](), concluding.log.load
 
     async def counted(tx: Any, operation_id: str, **more: Any) -> Any:
-        reads.append(operation_id)
+        reads.append(f"{operation_id} locked" if more["lock"] else operation_id)
         return await really(tx, operation_id, **more)
 
     async def counted_step(tx: Any, operation_id: str, ordinal: int) -> Any:
@@ -365,7 +369,7 @@ def test_a_conductor_that_knows_its_operation_does_not_read_it_again(
         await desk.change(operations, {"ordinal": 9}, id=begun.op.id)
         with pytest.raises(Superseded):
             await desk.end(give, known=give.op, done=give.go)
-        assert reads == [begun.op.id]
+        assert reads == [f"{begun.op.id} locked"]
 
     play(story)
 

@@ -12,6 +12,7 @@ from kilonova.engine.course import (
     after_abandon,
     after_failure,
     after_success,
+    backoff,
     begin,
     inherit,
     turn_back,
@@ -279,3 +280,68 @@ def test_steps_of_the_previous_release_are_found_by_name_and_lead_on():
     assert undone(operation, course, move)[0] == ["c", "a"]
     with pytest.raises(LookupError, match="another release"):
         operation.step("never")
+
+
+BROKE = Problem(code="x", step="build", message="it broke.")
+ENOUGH = Problem(code="abandoned", step="build", message="Enough.")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "code", "text"),
+    [
+        (None, "no_valid_host", "none fits"),
+        (BROKE, "no_valid_host", "none fits The destination before: build: it broke."),
+        (BROKE, "not_known", "none fits The destination before: build: it broke."),
+        (BROKE, "other", "none fits"),
+        (ENOUGH, "other", "Enough. Then a failed: none fits"),
+        (ENOUGH, "no_valid_host", "Enough. Then a failed: none fits"),
+    ],
+)
+def test_the_problem_that_is_shown_says_why_the_first_destination_failed(earlier, code, text):
+    """And what was abandoned stays abandoned."""
+    operation, course = Plain(), Course(problem=earlier)
+    move = begin(operation, course, {})
+    problem = Problem(code=code, message="none fits", step="a", final=True)
+    after_failure(operation, course, {}, "do", problem, done=move, committed=False, max_attempts=1)
+    assert course.problem.message == text
+    assert course.problem.code == ("abandoned" if earlier is not None and earlier.code == "abandoned" else code)
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 0.5), (2, 1.0), (7, 32.0), (8, 60.0), (12, 60.0), (10_000, 60.0)])
+def test_pauses_grow_up_to_a_minute(attempt, seconds):
+    assert backoff(attempt) == seconds
+
+
+def test_a_step_with_several_targets_is_undone_on_each_that_was_begun():
+    class Each(Operation):
+        steps = [Step("t", work, on=EACH_COPY, undo=work), Step("z", work, on=CONTROL, retry=1)]
+
+    facts = DeleteFacts(copies=[("h1", 3), ("h2", 4), ("h3", 5)])
+    operation, course = Each(), Course()
+    begin(operation, course, facts)
+    second = after_success(operation, course, facts, "do", False)
+    problem = Problem(code="x", message="y", final=True)
+    move = after_failure(operation, course, facts, "do", problem, done=second, committed=False, max_attempts=1)
+    assert course.targets == [], "the third is not begun any more"
+    hosts = []
+    while isinstance(move, Go):
+        hosts.append(move.target.host)
+        move = after_success(operation, course, facts, "undo", False)
+    assert hosts == ["h2", "h1"]
+
+
+def test_a_step_that_is_repeated_is_undone_once():
+    operation, course = Plain(), Course()
+    begin(operation, course, {})
+    again = begin(operation, course, {})
+    assert undone(operation, course, fail(operation, course, again, final=True))[0] == ["a"]
+
+
+def test_a_cancel_begins_no_other_targets():
+    class Each(Operation):
+        steps = [Step("t", work, on=EACH_COPY, undo=work)]
+
+    facts, operation, course = DeleteFacts(copies=[("h1", 3), ("h2", 4)]), Each(), Course()
+    begin(operation, course, facts)
+    move = turn_back(operation, course, facts, Problem(code="cancelled", message="by test"), False)
+    assert course.targets == [] and (move.target.host, move.way) == ("h1", "undo")

@@ -118,7 +118,7 @@ def test_an_inherited_undo_is_found_again_by_its_owners_steps(play: Any, monkeyp
     play(story)
 
 
-@pytest.mark.parametrize("taken", ["by another", "further", "purged"])
+@pytest.mark.parametrize("taken", ["by another", "further", "purged", "gone"])
 def test_but_not_that_of_another(play: Any, monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
     async def story(desk: Desk) -> None:
         begun = await desk.begun("no_return")
@@ -126,6 +126,8 @@ def test_but_not_that_of_another(play: Any, monkeypatch: pytest.MonkeyPatch, tak
         async def meanwhile() -> None:
             if taken == "by another":
                 await desk.change(steps, {"worker": "other"}, operation_id=begun.op.id, open=1)
+            elif taken == "gone":
+                await desk.journal.write(lambda tx: rows.remove(tx, operations, id=begun.op.id))
             elif taken == "purged":
                 await desk.journal.write(lambda tx: rows.remove(tx, steps, operation_id=begun.op.id, open=1))
             else:

@@ -146,7 +146,7 @@ def test_a_step_that_was_taken_with_a_hosts_answer_goes_on_here(
         await asyncio.sleep(0.2)
 
     play(small_cloud, story)
-    assert drives == [] if begins_after is None else [("cell1", "o", None if delay else step)]
+    assert drives == ([] if begins_after is None else [("cell1", "o", None if delay else step)])
 
 
 def test_an_operation_that_has_ended_goes_on_nowhere(small_cloud: SmallCloud, drives: list[Drive]) -> None:
@@ -164,7 +164,11 @@ def test_an_operation_that_has_ended_goes_on_nowhere(small_cloud: SmallCloud, dr
     ids=["nothing", "ended", "given to others", "later"],
 )
 def test_a_drive_is_followed_by_another_when_its_step_is_due(
-    small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch, last: Any, begins_again: bool
+    small_cloud: SmallCloud,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    last: Any,
+    begins_again: bool,
 ) -> None:
     times = list[float]()
 
@@ -180,6 +184,7 @@ def test_a_drive_is_followed_by_another_when_its_step_is_due(
 
     play(small_cloud, story)
     assert times == pytest.approx([0.0, 2.0] if begins_again else [0.0], abs=0.01)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -324,9 +329,14 @@ def test_a_conductor_knows_whether_it_hears_itself(small_cloud: SmallCloud, echo
 
     async def story(one: Any, engine: Engine) -> None:
         await engine.world.bus.serve(one._echo_subject, hang if echo is None else say)
-        began = asyncio.get_running_loop().time()
+        began, flushed = asyncio.get_running_loop().time(), list[str]()
+
+        async def flush(journal: Any) -> None:
+            flushed.append(journal.name)
+
+        one._flushing = service.PeriodicTask(flush)
         await one._flush()
-        assert one._echo_works is (echo == b"?")
+        assert one._echo_works is (echo == b"?") and flushed == ["cell0", "cell1"]
         assert asyncio.get_running_loop().time() - began <= engine.flush_seconds
 
     play(small_cloud, story)
@@ -356,3 +366,34 @@ def test_steps_of_the_dead_are_begun_and_those_that_got_lost_are_given_back(
     play(small_cloud, story)
     assert drives == [("cell1", "freed", None)]
     assert [driving - {"freed"} for driving in seen] == [{"driven"}]
+
+
+@pytest.mark.parametrize(
+    ("alone", "times"),
+    [(False, [(0.0, 6.0), (1.0, 6.0), (20.0, 6.0), (39.0, 6.0)]), (True, [(0.0, 60.0), (20.0, 60.0)])],
+)
+def test_leases_are_renewed_and_steps_freed_at_each_look(
+    small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch, alone: bool, times: list[tuple[float, float]]
+) -> None:
+    """A conductor that is alone renews its long lease seldom: it only shows that it lives."""
+    renewed, freed, loop = list[tuple[float, float]](), list[str](), small_cloud.loop
+
+    async def renew(engine: Any, seconds: float) -> set[str]:
+        renewed.append((loop.time(), seconds))
+        return {"me", "other"}
+
+    async def free(journal: Any) -> None:
+        freed.append(journal.name)
+
+    monkeypatch.setattr(service, "renew", renew)
+
+    async def story() -> None:
+        one: Any = Conductor(small_cloud.engine(), alone=alone)
+        one._freeing = service.PeriodicTask(free)
+        for seconds in (0.0, 1.0, 19.0, 19.0):
+            await small_cloud.clock.sleep(seconds)
+            await one._look_after_leases()
+        assert one._living == {"me", "other"}
+
+    small_cloud.run(story)
+    assert renewed == times and freed == ["control", "cell0", "cell1"] * 4
