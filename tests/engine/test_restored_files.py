@@ -15,7 +15,7 @@ from kilonova.engine.restored_files import end_file_work
 from kilonova.schema.tables import cell
 from kilonova.schema.tables.image import image_files_to_remove, images
 from kilonova.schema.tables.volume import snapshots, volume_files_to_remove, volumes
-from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, REVERT, UNDER_WAY, UPLOAD
+from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, RESTORING, REVERT, UNDER_WAY, UPLOAD
 from kilonova.store import rows
 from kilonova.store.open import open_store
 from kilonova.world import Tx
@@ -163,3 +163,38 @@ def test_an_old_fence_proves_nothing(cloud: Any) -> None:
     lab.alone(begin_era, "a new era", faulty=False)
     (row,) = [row for row in lab.records().table("hosts") if row["name"] == "host1"]
     assert row["fenced"] is None
+
+
+def test_each_record_is_ended_by_itself(run: Any) -> None:
+    """A snapshot that a volume was being set back to was only read; one that was being restored otherwise stays."""
+
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, volumes, **volume(REVERT, work_value="read"))
+        await rows.put(tx, volumes, **volume(UPLOAD, previous_status=""))
+        await rows.put(tx, volumes, **volume(CREATE, work_value="of another"))
+        await rows.put(tx, volumes, **idle())
+        for name, status in (("read", RESTORING), ("of another", RESTORING), ("was reset", "error")):
+            await rows.put(tx, snapshots, **snapshot(name, "", status))
+        await end_file_work(tx, 5.0)
+        found = {row["id"]: row["status"] for row in await rows.fetch_all(tx, volumes)}
+        assert found == {REVERT: "error", UPLOAD: "available", CREATE: "error", "idle": "in-use"}
+        found = {row["id"]: row["status"] for row in await rows.fetch_all(tx, snapshots)}
+        assert found == {"read": "available", "of another": RESTORING, "was reset": "error"}
+        times = {row["id"]: row["updated_at"] for row in await rows.fetch_all(tx, volumes)}
+        assert times.pop("idle") != 5.0 and set(times.values()) == {5.0}
+
+    run(body)
+
+
+def idle() -> dict[str, Any]:
+    return {**volume(CREATE), "id": "idle", "work": "", "status": "in-use"}
+
+
+def test_a_snapshot_that_was_reset_meanwhile_stays_as_it_is(run: Any) -> None:
+    async def body(tx: Tx) -> None:
+        await rows.put(tx, volumes, **volume(REVERT, work_value="reset"))
+        await rows.put(tx, snapshots, **snapshot("reset", "", "error"))
+        await end_file_work(tx, 5.0)
+        assert [row["status"] for row in await rows.fetch_all(tx, snapshots)] == ["error"]
+
+    run(body)

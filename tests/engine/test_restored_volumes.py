@@ -4,9 +4,17 @@ import msgspec
 import pytest
 
 from kilonova.domain.params import ServerSpec
-from kilonova.domain.volume import server_volumes
+from kilonova.domain.server import to_json
+from kilonova.domain.volume import WantedVolume, server_volumes
 from kilonova.engine.restored import begin_era
+from kilonova.engine.restored_volumes import keep_volumes_in_control
+from kilonova.schema.tables.control import request_specs
+from kilonova.schema.tables.volume import attachments, volumes
+from kilonova.store import rows
+from tests.engine.rows_of_one import play
+from tests.engine.test_restored import SMALL
 from tests.engine.test_restored_soft_deleted import BOTH, act, put_back
+from tests.support.neighbours import zeros
 
 
 @pytest.fixture
@@ -79,3 +87,30 @@ def test_one_that_was_made_for_a_server_that_was_being_built(cloud):
     act(lab, "delete", server)
     lab.loop.run_for(60.0)
     assert lab.server(server)["deleted"] and bytes_of(lab, volume)
+
+
+def test_each_volume_that_went_with_a_server_is_named_once(tmp_path):
+    """Also of a server that is still being built, and of none; the volumes stay with the requests."""
+
+    async def body(tx):
+        created = {"a": ("s", 1), "b": (None, 1), "c": ("s", 0)}
+        for name, (server, goes) in created.items():
+            await rows.put(tx, volumes, **zeros(volumes, id=name, created_for=server, goes_with_server=goes))
+        attached = {"a": ("s", 1), "d": ("t", 1), "e": ("t", 0)}
+        for name, (server, goes) in attached.items():
+            of = {"id": f"of {name}", "volume_id": name, "server_id": server, "goes_with_server": goes}
+            await rows.put(tx, attachments, **zeros(attachments, **of))
+        for name, goes in (("both", (True, True)), ("one", (False, True)), ("none", (False,))):
+            wanted = [WantedVolume(volume_id=str(n), delete_on_termination=one) for n, one in enumerate(goes)]
+            spec = ServerSpec(project_id="p", user_id="u", created_at=1.0, name=name, flavor=SMALL, volumes=wanted)
+            await rows.put(tx, request_specs, server_id=name, spec=to_json(spec))
+        kept = [sentence.partition(" by the old records")[0] for sentence in await keep_volumes_in_control(tx)]
+        went = {"a": "server s", "b": "server ", "d": "server t"}
+        assert kept == [f"volume {name}: went with {server}" for name, server in went.items()]
+        for table in (volumes, attachments):
+            assert await rows.fetch_all(tx, table, goes_with_server=1) == []
+        for row in await rows.fetch_all(tx, request_specs):
+            assert "delete_on_termination" not in row["spec"] and f'"name":"{row["server_id"]}"' in row["spec"]
+        assert await keep_volumes_in_control(tx) == [], "it may be repeated"
+
+    play(tmp_path, body, "control")
