@@ -8,7 +8,7 @@ from typing import Any
 from kilonova.placement.inventories import set_accepting
 from kilonova.placement.removal import remove_provider
 from kilonova.placement.snapshot import PlacementSnapshot
-from kilonova.placement.snapshot_reading import read_changes
+from kilonova.placement.snapshot_reading import ALL, read_changes
 from kilonova.schema.tables import placement as tables
 from kilonova.store import rows
 from kilonova.world import Store
@@ -56,6 +56,20 @@ def test_what_was_removed_is_told_since_then_but_not_if_it_was_made_again(tmp_pa
         assert (await read_changes(store, 0)).removed == []
         assert (await read_changes(store, since)).removed == [uuid("a2")]
         assert (await read_changes(store, LATER)).removed == []
+
+    play(tmp_path, story)
+
+
+def test_records_that_were_cleared_long_ago_are_no_reason_to_load_everything(tmp_path: Path) -> None:
+    async def story(store: Store) -> None:
+        await store.write(lambda tx: rows.put(tx, tables.removed_providers, uuid=ALL, mark=3))
+        snapshot = PlacementSnapshot()
+        await snapshot.sync(store)
+        layout = snapshot.layout
+        await set_accepting(store, uuid("a"), False)
+        await snapshot.sync(store)
+        assert not snapshot.accepting[snapshot.index[uuid("a")]]
+        assert snapshot.layout == layout
 
     play(tmp_path, story)
 
