@@ -99,8 +99,8 @@ def flat(count: int, **special: Provider) -> PlacementSnapshot:
 
 @pytest.mark.parametrize("count", [1, FIRST_BLOCK, FIRST_BLOCK + 1, 4 * FIRST_BLOCK])
 def test_all_providers_are_searched_however_many_there_are(count: int) -> None:
-    """Also with a tree among them, for which another search is needed."""
-    child = Provider("child", "child", "p0", offers={"DISK_GB": Offer(1)})
+    """In their order, also with a tree among them, for which another search is needed."""
+    child = Provider("child", "child", f"p{count // 2}", offers={"DISK_GB": Offer(1)})
     for snapshot in (flat(count), flat(count, child=child)):
         for amount in (1, count, count + 1):
             query = CandidateQuery(groups=(Group(resources={"VCPU": amount}),))
@@ -146,3 +146,10 @@ def test_a_provider_that_others_share_with_does_not_stand_alone() -> None:
     several = CandidateQuery(groups=(VCPU, Group(suffix="_1", resources={"VCPU": 1})))
     with_suffix = CandidateQuery(groups=(Group(suffix="_1", resources={"VCPU": 1}),))
     assert not standing_alone(snapshot, several).any() and not standing_alone(snapshot, with_suffix).any()
+
+
+def test_a_query_that_asks_for_nothing_has_no_candidates() -> None:
+    """A flavor may ask for no resources at all."""
+    snapshot = flat(2)
+    everywhere, nowhere = np.ones(snapshot.rows, dtype=np.bool_), np.zeros(snapshot.rows, dtype=np.bool_)
+    assert list(in_trees(snapshot, CandidateQuery(groups=(Group(),)), everywhere, nowhere)) == []
