@@ -79,6 +79,12 @@ def changed(**values: Any) -> Callable[[], Cloud]:
 NOBODY: dict[str, Any] = {"server": {}, "port": {}, "attachment": {}, "here": [], "there": []}
 UNPLACED = {"host": None, "runner_host": None, "runner_copy": None}
 REPAIR = "it, or evacuate or rebuild the server"
+ROOT_AND_ANOTHER = to_json(
+    [
+        ServerVolume(id="b", volume_id="v", attachment_id="a", is_root=True),
+        ServerVolume(id="c", volume_id="w"),
+    ]
+)
 COPIES: dict[str, tuple[Callable[[], Cloud], set[str]]] = {
     "all agrees": (changed(), set()),
     "of an unknown server": (
@@ -99,6 +105,10 @@ COPIES: dict[str, tuple[Callable[[], Cloud], set[str]]] = {
     "incomplete, being made": (changed(here=[copy(whole=False)], state="making"), set()),
     "incomplete, of a server that boots from a volume": (
         changed(here=[copy(whole=False)], server={"volume_info": volumes("a", is_root=True)}),
+        set(),
+    ),
+    "incomplete, of a server that has another volume, too": (
+        changed(here=[copy(whole=False)], server={"volume_info": ROOT_AND_ANOTHER}),
         set(),
     ),
     "older one runs": (
