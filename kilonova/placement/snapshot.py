@@ -171,10 +171,7 @@ class PlacementSnapshot:
         index = self.index
         roots = [index.get(row["root"], at) for row, at in zip(rows, places, strict=True)]
         parents = [NOWHERE if row["parent"] is None else index[row["parent"]] for row in rows]
-        if (
-            not (self.alive[places].all() and (self.root[places] == roots).all())
-            or not (self.parent[places] == parents).all()
-        ):
+        if not (self.alive[places].all() and (self.root[places] == roots).all()):
             self._trees = None
         self.root[places] = roots
         self.parent[places] = parents

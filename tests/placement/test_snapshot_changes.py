@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,21 @@ def everything(snapshot: PlacementSnapshot) -> dict[str, Any]:
         "nested": trees.nested,
         "single": {uuids[at] for at in np.flatnonzero(trees.single)},
         "reached": {uuids[at]: {uuids[root] for root in trees.reached(at)} for at in trees.sharing},
-        "of a trait": {name: {uuids[at] for at in snapshot.with_trait.places(name)} for name in TRAITS},
+        "names": (set(snapshot.with_trait), set(snapshot.in_aggregate)),
     }
+
+
+def assert_trees(snapshot: PlacementSnapshot, world: World) -> None:
+    """By the world itself."""
+    trees, uuids = snapshot.trees, snapshot.uuids
+    sizes = Counter(world.root(uuid) for uuid in world.providers)
+    assert trees.nested is world.nested
+    assert {uuids[at] for at in np.flatnonzero(trees.single)} == {root for root, size in sizes.items() if size == 1}
+    sharing = {uuid for uuid, provider in world.providers.items() if provider.shares}
+    assert {uuids[at] for at in trees.sharing} == sharing
+    for at in trees.sharing:
+        provider = world.providers[uuids[at]]
+        assert {uuids[root] for root in trees.reached(at)} == {root for root in sizes if world.reaches(provider, root)}
 
 
 def fresh(world: World) -> dict[str, Any]:
@@ -91,6 +105,7 @@ def test_every_change_is_followed(seed: int) -> None:
         assert (everything(snapshot), snapshot.layout) == (before, layout), "nothing has changed"
         snapshot.take(change_something(chance, world))
         assert everything(snapshot) == fresh(world)
+        assert_trees(snapshot, world)
         assert (snapshot.layout != layout) == (snapshot.index != places)
         assert everything(copied) == before, "a copy does not change"
         copied.take(changes_of_world(world, removed=sorted(places.keys() - world.providers.keys())))

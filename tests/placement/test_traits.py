@@ -108,6 +108,19 @@ WRITES: Cases = {
         reported("HW_CPU_X86_VMX"),
         {"+ provider_traits a HW_CPU_X86_VMX", "- provider_traits a HW_CPU_X86_AVX", "returns true"},
     ),
+    "report another of those, and something else": (
+        reported("HW_CPU_X86_VMX", DISABLED),
+        {
+            "+ provider_traits a COMPUTE_STATUS_DISABLED",
+            "+ provider_traits a HW_CPU_X86_VMX",
+            "- provider_traits a HW_CPU_X86_AVX",
+            "returns true",
+        },
+    ),
+    "report one less": (
+        one_after_the_other(lambda store: traits.set_disabled(store, uuid("a"), True), reported("CUSTOM_GOLD")),
+        {"resource_providers a generation=11 marked", "returns true"},
+    ),
     "report another": (reported(DISABLED), {"+ provider_traits a COMPUTE_STATUS_DISABLED", "returns true"}),
     "report what a client had set": (reported("CUSTOM_GOLD"), {"returns false"}),
     "report one of a driver that reports such": (

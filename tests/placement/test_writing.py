@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from kilonova.placement.offers import offer
+from kilonova.placement.refusals import LostRace, NoSuchProvider, OverCapacity
 from kilonova.placement.reshape import reshape
-from kilonova.placement.writing import ANY, AllocationRequest, drop, replace
-from tests.placement.neighbourhood import Act, Cases, assert_changes, one_after_the_other, uuid
+from kilonova.placement.writing import ANY, TRIES, AllocationRequest, drop, replace, write_patiently
+from kilonova.world import Store, Tx
+from tests.placement.neighbourhood import Act, Cases, assert_changes, one_after_the_other, play, uuid
 
 
 def wanted(
@@ -274,3 +276,33 @@ CASES: Cases = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_act_changes_these_rows_and_no_others(tmp_path: Path, name: str) -> None:
     assert_changes(tmp_path, CASES, name)
+
+
+@pytest.mark.parametrize("why", [LostRace("a race"), NoSuchProvider("p"), OverCapacity("p", "VCPU", 1, 1, 1)], ids=repr)
+def test_a_write_that_meets_another_is_tried_again_and_at_last_refused(tmp_path: Path, why: Exception) -> None:
+    """Ten times, as in Placement; what does not fit is refused at once."""
+    tries = 0
+
+    async def body(tx: Tx) -> None:
+        nonlocal tries
+        tries += 1
+        raise why
+
+    async def once(tx: Tx) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise why
+
+    async def story(store: Store) -> None:
+        nonlocal tries
+        with pytest.raises(type(why)):
+            await write_patiently(store, body)
+        is_retried = not isinstance(why, OverCapacity)
+        assert tries == (TRIES if is_retried else 1)
+        tries = 0
+        if is_retried:
+            await write_patiently(store, once)
+            assert tries == 2
+
+    play(tmp_path, story)
