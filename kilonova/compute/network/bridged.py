@@ -228,7 +228,7 @@ class BridgedNetwork:
 
 def _warn_of_ipv6(server: str, port: GuestPort) -> None:
     for one in port.addresses:
-        if one.version == 6 and one.address_mode:
+        if one.address_mode:
             text = "the guest does not get its IPv6 address: server=%s port=%s address=%s reason=no %s yet"
             missing = "router advertisements" if one.address_mode == "slaac" else "DHCPv6"
             logger.warning(text, server, port.port_id, one.address, missing)
