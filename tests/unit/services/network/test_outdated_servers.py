@@ -79,7 +79,7 @@ def test_names_of_its_group_and_network(both: Kind) -> None:
         await bench.net.networks.update(None, lonely["id"], {"name": "yellow"})
         assert await marked(bench) == {SERVER, OTHER_SERVER}
         assert set(await bench.net.changed_vifs([OTHER_SERVER])) == {OTHER_SERVER}, "as asked"
-        assert await bench.net.changed_ports([SERVER]) == {SERVER}
+        assert await bench.net.changed_ports([SERVER]) == {SERVER} and await bench.net.changed_ports([]) == set()
         await bench.net.release((SERVER, 1, 4), server_id=SERVER)
         assert await marked(bench) == {OTHER_SERVER}
 
