@@ -106,7 +106,7 @@ def test_what_is_broken_or_forged_is_no_request(broken):
     assert requested(broken) is None
 
 
-@pytest.mark.parametrize("at", [0, 30, 60])
+@pytest.mark.parametrize("at", [0, 1, 30, 61])
 def test_padding_before_the_end_is_skipped(at):
     """And what stands after the end is no option."""
     options = bytes(at) + bytes([50, 4, 10, 7, 0, 5]) + bytes(3)
@@ -133,6 +133,13 @@ def test_a_frame_that_is_no_request_in_one_byte(where, byte):
     assert requested(bytes(whole)) is not None and whole[where] != byte
     whole[where] = byte
     assert requested(bytes(whole)) is None
+
+
+def test_a_request_without_the_end_of_its_options_is_understood():
+    options = bytes([50, 4, 10, 7, 0, 5])
+    whole, without = frame(REQUEST, options=options), frame(REQUEST, options=options)[:-1]
+    assert requested(without) == requested(whole) is not None
+    assert requested(without + bytes([12])) is None, "half an option"
 
 
 def test_a_longer_head_of_ip_is_skipped():

@@ -192,6 +192,7 @@ def test_each_network_has_its_own_services_and_taps():
         assert namespace.name == service_namespace("host1", network)
         assert namespace.routes == (f"10.7.0.0/24 dev {INSIDE} scope link src 169.254.169.254",)
         assert namespace.addresses == ((INSIDE, "169.254.169.254/32"),) and not namespace.forwards
+        assert set(namespace.neighbors) == {(INSIDE, "10.7.0.2", PORT.mac)}
     service = next(one for one in wanted.links if one.kind == "veth")
     assert (service.namespace, service.inside, service.master) == (
         service_namespace("host1", "m"), INSIDE, link(BRIDGE, "m")

@@ -17,18 +17,19 @@ def loaded(folder):
 
 
 def test_what_is_kept_is_there_after_a_restart_until_it_is_dropped(tmp_path):
-    ports = loaded(tmp_path / "new")
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    folder = tmp_path / "host1" / "new"
+    ports = loaded(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
     one, two = (plug(None, ("server", 1), port) for port in (ONE, TWO))
     for record in (one, two):
         ports.keep(record)
-    assert loaded(tmp_path / "new").records == {ONE.port_id: one, TWO.port_id: two} == ports.records
+    assert loaded(folder).records == {ONE.port_id: one, TWO.port_id: two} == ports.records
     later = plug(one, ("server", 2), msgspec.structs.replace(ONE, mtu=1400))
     ports.keep(later)
-    assert loaded(tmp_path / "new").records[ONE.port_id] == later
+    assert loaded(folder).records[ONE.port_id] == later
     for _ in range(2):
         ports.drop(ONE.port_id)
-    assert loaded(tmp_path / "new").records == {TWO.port_id: two} == ports.records
+    assert loaded(folder).records == {TWO.port_id: two} == ports.records
 
 
 def test_a_record_that_is_the_same_is_not_written_again(tmp_path):

@@ -112,16 +112,16 @@ def test_what_is_the_same_is_neither_written_nor_said_again(tmp_path, caplog):
     caplog.set_level("INFO")
 
     async def body():
-        network = await started(tmp_path / "new")
-        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+        network = await started(tmp_path / "host1" / "new")
+        assert (tmp_path / "host1/new").stat().st_mode & 0o777 == 0o700
         first = await number(network, ONE)
-        (tmp_path / "new/forwards.json").unlink()
+        (tmp_path / "host1/new/forwards.json").unlink()
         assert await number(network, ONE) == first
         await network.ensure_unplugged("nobody", 1)
-        assert not (tmp_path / "new/forwards.json").exists()
+        assert not (tmp_path / "host1/new/forwards.json").exists()
         assert caplog.text.count(f"ssh -p {first} root@127.0.0.1") == 1
         assert await number(network, ONE, copy=2) == first
-        assert (tmp_path / "new/forwards.json").exists()
+        assert (tmp_path / "host1/new/forwards.json").exists()
 
     asyncio.run(body())
 
