@@ -90,6 +90,12 @@ def test_request_of_the_offer_is_acknowledged_and_any_other_denied():
     assert asked(REQUEST, options=bytes([54, 4, 10, 7, 0, 1, 50, 4, 10, 7, 0, 5])) is None, "another server's offer"
 
 
+def test_only_a_request_chooses_a_server():
+    other = bytes([54, 4, 10, 7, 0, 1])
+    assert asked(DISCOVER, options=other)[:2] == (OFFER, "10.7.0.5")
+    assert asked(INFORM, own="10.7.0.5", options=other)[:2] == (ACK, "0.0.0.0")
+
+
 def test_inform_gets_options_and_no_lease():
     kind, address, options = asked(INFORM, own="10.7.0.5")
     assert (kind, address) == (ACK, "0.0.0.0") and 51 not in options and 3 in options

@@ -150,3 +150,15 @@ def test_the_arguments_of_the_guests_device():
     assert qemu_arguments(ONE, plug, index=3) == ["-netdev", f"user,id=port3,{forwards}", "-device", device]
     assert qemu_arguments(ONE, plug, index=3, slot=17)[-1] == f"{device},addr=0x11"
     assert qemu_arguments(ONE, Plug(kind="user", mtu=1400), index=3)[1] == "user,id=port3"
+
+
+def test_a_number_whose_connections_have_ended_is_free_at_once():
+    """The kernel remembers them for a minute."""
+    with socket.create_server((user.LOOPBACK, 0)) as server:
+        number = server.getsockname()[1]
+        with socket.create_connection((user.LOOPBACK, number)) as client:
+            accepted, _ = server.accept()
+            accepted.close()
+            assert client.recv(1) == b""
+        assert not user._can_bind(number), "somebody listens"
+    assert user._can_bind(number)
