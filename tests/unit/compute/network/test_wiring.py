@@ -79,6 +79,7 @@ def test_a_host_with_bridges_follows_the_conductor_from_its_start_to_its_end(tmp
                 networking._forget("server")
                 await asked.wait()
         await networking.stop()
+        assert not [task for task in asyncio.all_tasks() if "_live" in repr(task)]
         assert stopped == [True] and asked.is_set() is (driver == "bridged")
         await bus.close()
 
