@@ -84,7 +84,9 @@ def test_one_that_is_refused_again_costs_one_check_and_is_not_logged_again(caplo
         nft = Nft("x")
         rules = PortRules(nft)
         await rules.write_for(ports("abx"), text_of)
-        assert nft.asked()[:2] == ["table", "table a b x"], "no port; then all, to search"
+        asked = nft.asked()
+        assert asked[:2] == ["table", "table a b x"], "no port; then all, to search"
+        assert asked.count("table a b x") == 1
         for _ in range(2):
             assert bound(await rules.write_for(ports("abx"), text_of)) == "ab"
             assert nft.asked() == ["table", "table a b"]
@@ -146,6 +148,7 @@ def test_where_it_is_about_no_port_the_former_rules_hold(code, refused, checks):
         ("table bridge kilonova\n", True),
         ("table inet kilonova\ntable bridge other\n", True),
         ("table inet kilonova\ntable ip nat\ntable bridge kilonova\n", False),
+        ("table bridge kilonova\ntable inet kilonova\n", False),
     ],
 )
 def test_taps_are_closed_unless_rules_of_the_last_run_filter_them(tables, closes):
