@@ -153,8 +153,9 @@ class BridgedNetwork:
             await self._programs.batch("ip", [f"link add {self._options.external_bridge} type bridge"])
             await self._programs.batch("ip", [f"link set {self._options.external_bridge} up"])
         todo = changes(wanted, links, namespaces, floods)
-        for name in todo.new_namespaces:
+        for name in (*todo.new_namespaces, *todo.old_namespaces):
             self._configured.pop(name, None)
+        for name in todo.new_namespaces:
             await self._programs.run("ip", "netns", "add", name)
         await self._programs.batch("ip", todo.links)
         await self._programs.batch("bridge", todo.floods)
@@ -167,7 +168,6 @@ class BridgedNetwork:
         served = [one for one in plugged if one.is_bound and self._service_of(one) not in failed]
         await self._services.update(self._options, served, set(todo.new_namespaces))
         for name in todo.old_namespaces:
-            self._configured.pop(name, None)
             await self._programs.run("ip", "netns", "delete", name)
         return failed
 
@@ -231,7 +231,7 @@ class BridgedNetwork:
 
 def _warn_of_ipv6(server: str, port: GuestPort) -> None:
     for one in port.addresses:
-        if one.version == 6 and one.address_mode:
+        if one.address_mode:
             text = "the guest does not get its IPv6 address: server=%s port=%s address=%s reason=no %s yet"
             missing = "router advertisements" if one.address_mode == "slaac" else "DHCPv6"
             logger.warning(text, server, port.port_id, one.address, missing)

@@ -65,7 +65,7 @@ def _map(entries: Iterable[tuple[str, str]]) -> str:
 
 def _chain(name: str, body: str, hook: str = "") -> str:
     lines = [f"type filter hook {hook}; policy accept;"] if hook else []
-    lines += [line for line in body.splitlines() if line]
+    lines += body.splitlines()
     return f"  chain {name} {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
 

@@ -11,9 +11,11 @@ from kilonova.compute.network import sockets
 from kilonova.compute.network.bridged import BridgedNetwork
 from kilonova.compute.network.filters import METADATA_ADDRESS, no_rules
 from kilonova.compute.network.layout import HostNetworkOptions
+from kilonova.compute.network.links import EVERYBODY
 from kilonova.compute.network.names import (
     INSIDE,
     TAP,
+    VXLAN,
     link,
     namespaces_of,
     router_leg_inside,
@@ -67,6 +69,8 @@ class Machine(Programs):
 
     async def shown(self, *words):
         self.shows.append(" ".join(words))
+        if words[0] == "bridge":
+            return []  # no tunnel sends anywhere yet
         return [{"name": name} for name in self.namespaces] if "netns" in words else await super().shown(*words)
 
     def inside(self, name):
@@ -78,9 +82,9 @@ class Machine(Programs):
 
 
 class Host:
-    def __init__(self, folder, machine=None):
-        self.machine, self.services, self.folder = machine or Machine(), Services(), folder
-        options = HostNetworkOptions("host1", external_bridge=OUT)
+    def __init__(self, folder, tunnel_address=""):
+        self.machine, self.services = Machine(), Services()
+        options = HostNetworkOptions("host1", tunnel_address, external_bridge=OUT)
         self.network = BridgedNetwork(options, folder, self.machine, self.services)
 
     async def start(self):
@@ -357,6 +361,30 @@ def test_a_network_that_cannot_be_configured_is_served_to_nobody(tmp_path, caplo
         host.machine.batch = batch
         await host.told(ONE, ELSEWHERE)
         assert host.services.served == sorted([ONE.port_id, ELSEWHERE.port_id])
+
+    asyncio.run(story())
+
+
+def test_a_tunnel_sends_to_the_peers_of_the_document(tmp_path):
+    async def story():
+        host = await Host(tmp_path, "192.0.2.1").start()
+        port = msgspec.structs.replace(ONE, network_type="vxlan", segment=7)
+        await host.network.ensure_plugged("server", 1, port)
+        tunnel = link(VXLAN, "n")
+        document = NetworkDocument(ports=[HostPort("server", port)], peers={"n": ["192.0.2.1", "192.0.2.2"]})
+        host.lines()
+        await host.network.update(document, host.network.moment)
+        entry = f"fdb append {EVERYBODY} dev {tunnel} dst 192.0.2.2"
+        assert [line for line in host.lines() if line.startswith("fdb")] == [entry]
+
+    asyncio.run(story())
+
+
+def test_without_tunnels_nobody_asks_for_peers(tmp_path):
+    async def story():
+        host = await Host(tmp_path).start()
+        await host.network.ensure_plugged("server", 1, ONE)
+        assert not [words for words in host.machine.shows if words.startswith("bridge")]
 
     asyncio.run(story())
 

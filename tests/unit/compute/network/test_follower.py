@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 
 from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.compute.network.follower import Declared, NetworkFollower
+from kilonova.domain.errors import Failed, NoAnswer
 from kilonova.domain.host_network import NetworkAnswer, NetworkDocument, NetworkQuestion, pack, version_of
 
 AGENT = {"host": "host1", "session": "s"}
@@ -126,3 +129,103 @@ def test_a_document_that_cannot_be_applied_is_tried_again():
         assert asyncio.get_running_loop().time() - began < INTERVAL, "earlier than the next interval"
 
     play(story, interval=INTERVAL)
+
+
+def test_one_wake_up_is_one_question():
+    async def story(it):
+        await it.follower.start()
+        await until_applied(it, 1)
+        for asked in (1, 2):
+            for _ in range(100):  # time enough for many more
+                await asyncio.sleep(0)
+            assert len(it.conductor.questions) == asked
+            it.follower.wake()
+
+    play(story)
+
+
+def test_when_it_is_stopped_nothing_runs_any_more():
+    async def story(it):
+        before = asyncio.all_tasks()
+        await it.follower.stop()  # it did not begin
+        await it.follower.start()
+        await until_applied(it, 1)
+        await it.follower.stop()
+        assert asyncio.all_tasks() == before
+
+    play(story)
+
+
+def test_an_answer_that_changes_nothing_and_one_of_nobody():
+    """A conductor that does not know the host says so by an answer without a version."""
+
+    async def story(it):
+        assert await it.follower.look()
+
+        async def unknown(body):
+            return msgspec.json.encode(NetworkAnswer(version="", document=b""))
+
+        agent = SimpleNamespace(**AGENT, epoch=1)
+        bus = SimpleNamespace(call=lambda subject, body, timeout: unknown(body))
+        other = NetworkFollower(agent, it.network, bus, interval=60.0, declared=Declared())
+        assert not await other.look()
+        assert len(it.network.applied) == 1
+
+    play(story)
+
+
+def test_what_a_host_asks_with():
+    async def story(it):
+        for _ in range(2):
+            await it.follower.look()
+        first, second = it.conductor.questions
+        assert (first.host, first.session, first.epoch, first.have) == ("host1", "s", 1, "")
+        assert second.have == version_of(pack(it.conductor.document))
+        it.network.moment = 3
+        await it.follower.look()
+        await it.follower.look()
+        assert [one.have for one in it.conductor.questions[2:]] == ["", second.have]
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("look", "pause"),
+    [("registered", 8.0), ("unregistered", 1.0), ("silence", 2.0), ("fault", 2.0)],
+)
+def test_when_it_looks_again(monkeypatch, caplog, look, pause):
+    """After an interval, a quarter of it where something went wrong, and soon where the host is not registered yet."""
+    pauses = []
+
+    class Timeout:
+        def __init__(self, seconds):
+            pauses.append(seconds)
+
+        async def __aenter__(self):
+            if len(pauses) > 1:
+                raise asyncio.CancelledError
+
+        async def __aexit__(self, *_):
+            pass
+
+    async def body():
+        follower = NetworkFollower(SimpleNamespace(**AGENT), None, None, interval=8.0, declared=Declared())
+
+        async def looked():
+            if look == "silence":
+                raise NoAnswer("nobody")
+            if look == "fault":
+                raise Failed("network_program_failed", "no such device")
+            return look == "registered"
+
+        follower.look = looked
+        monkeypatch.setattr(asyncio, "timeout", Timeout)
+        follower._task = asyncio.create_task(follower._live())
+        await asyncio.sleep(0)
+        follower.wake()
+        with contextlib.suppress(asyncio.CancelledError):
+            await follower._task
+
+    asyncio.run(body())
+    assert pauses == [pause, pause]
+    assert ("networks of host host1: no such device" in caplog.text) is (look == "fault")

@@ -7,8 +7,9 @@ import socket
 
 import pytest
 
+from kilonova.compute.network import metadata
 from kilonova.compute.network.metadata import MetadataServer
-from kilonova.domain.errors import NoAnswer
+from kilonova.domain.errors import Failed, NoAnswer
 
 FILES = {"latest/meta-data/hostname": b"web", "openstack/latest/meta_data.json": b"{}"}
 
@@ -110,3 +111,65 @@ def test_a_guest_with_many_open_connections_does_not_silence_others():
 
 def test_a_request_without_end_is_cut_off():
     assert ask("GET /" + "x" * 40000) == ""
+
+
+def test_the_head_of_an_answer_says_what_follows():
+    whole = ask("GET /latest/meta-data/hostname HTTP/1.1\r\n\r\n")
+    head = ask("HEAD /latest/meta-data/hostname HTTP/1.1\r\n\r\n")
+    assert head + "web" == whole and "Content-Type: text/plain; charset=utf-8" in head
+    document = ask("GET /openstack/latest/meta_data.json HTTP/1.1\r\n\r\n")
+    assert "Content-Type: application/json" in document and document.endswith("{}")
+    assert ask("GET /latest/meta%2Ddata/hostname?x=y HTTP/1.1\r\n\r\n").endswith("web")
+    assert "Connection: close" in head
+
+
+def test_a_fault_of_ours_ends_the_connection_and_is_logged(caplog):
+    async def fails(address):
+        raise ValueError("a mistake")
+
+    assert ask("GET / HTTP/1.1\r\n\r\n", fails) == ""
+    assert "metadata request failed" in caplog.text and "a mistake" in caplog.text
+
+
+def test_why_there_is_no_metadata_is_logged(caplog):
+    async def unregistered(address):
+        raise Failed("not_registered", "the agent has not started yet")
+
+    assert status("GET / HTTP/1.1\r\n\r\n", unregistered) == 503
+    assert "metadata for 127.0.0.1 is not available" in caplog.text and "has not started yet" in caplog.text
+
+
+@pytest.mark.parametrize(("most_of_one", "most", "idle", "is_answered"), [
+    (3, 9, 2, True), (3, 9, 3, False), (9, 3, 2, True), (9, 3, 3, False)])  # fmt: skip
+def test_connections_of_one_guest_and_of_all_are_limited(monkeypatch, most_of_one, most, idle, is_answered):
+    """One that has ended does not count."""
+    monkeypatch.setattr(metadata, "MOST_OF_ONE", most_of_one)
+    monkeypatch.setattr(metadata, "MOST_CONNECTIONS", most)
+
+    async def story():
+        listening = socket.create_server(("127.0.0.1", 0))
+        server, port = MetadataServer(find), listening.getsockname()
+        await server.start(listening)
+
+        async def answer():
+            reader, writer = await asyncio.open_connection(*port)
+            writer.write(b"GET /latest/meta-data/hostname HTTP/1.1\r\n\r\n")
+            try:
+                return await asyncio.wait_for(reader.read(), 10)
+            except ConnectionResetError:
+                return b""
+            finally:
+                writer.close()
+
+        for _ in range(5):
+            assert (await answer()).endswith(b"web")
+        waiting = [await asyncio.open_connection(*port) for _ in range(idle)]
+        for _ in range(3):
+            assert (await answer()).endswith(b"web") is is_answered
+        for _, writer in waiting:
+            writer.close()
+        await server.stop()
+        with pytest.raises(OSError):
+            await asyncio.open_connection(*port)
+
+    asyncio.run(story())

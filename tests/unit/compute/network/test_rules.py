@@ -3,7 +3,7 @@
 import pytest
 
 from kilonova.compute.network.names import short
-from kilonova.compute.network.rules import statement
+from kilonova.compute.network.rules import sets, statement
 from kilonova.domain.guest_ports import PortRule
 
 
@@ -30,3 +30,52 @@ from kilonova.domain.guest_ports import PortRule
 )
 def test_each_kind_of_rule(rule, expected):
     assert statement(PortRule(**{"direction": "ingress", "ethertype": "IPv4", **rule})) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"protocol": "any"}, ""),
+        ({"protocol": "ip"}, ""),
+        ({"protocol": "0"}, " meta l4proto 0"),
+        ({"protocol": "255"}, " meta l4proto 255"),
+        ({"protocol": "tcp", "port_min": 22}, " tcp dport 22-22"),
+        ({"protocol": "136", "port_min": 0, "port_max": 9}, " udplite dport 0-9"),
+        ({"protocol": "tcp", "port_max": 9}, " meta l4proto 6"),
+        ({"protocol": "gre", "port_min": 1, "port_max": 9}, " meta l4proto 47"),
+        ({"protocol": "icmp", "port_min": 0, "port_max": 0}, " icmp type 0 icmp code 0"),
+        ({"protocol": "icmp", "port_max": 0}, " meta l4proto 1"),
+        ({"protocol": "1", "port_min": 8}, " icmp type 8"),
+        ({"protocol": "icmpv6", "port_min": 128, "ethertype": "IPv6"}, " icmpv6 type 128"),
+        ({"protocol": "icmp", "port_min": 128, "ethertype": "IPv6"}, " icmpv6 type 128"),
+        ({"protocol": "1", "ethertype": "IPv6"}, " meta l4proto 58"),
+        ({"protocol": "tcp", "ethertype": "IPv6"}, " meta l4proto 6"),
+        ({"direction": "egress", "remote_group": "g", "remote_members": ["10.0.0.1"]}, f" ip daddr @four-{short('g')}"),
+        (
+            {"remote_group": "g", "remote_members": ["fd00::1"], "ethertype": "IPv6"},
+            f" ip6 saddr @six-{short('g')}",
+        ),
+    ],
+)
+def test_numbers_and_names_of_protocols(rule, expected):
+    whole = {"direction": "ingress", "ethertype": "IPv4", **rule}
+    version = "ipv6" if whole["ethertype"] == "IPv6" else "ipv4"
+    assert statement(PortRule(**whole)) == f"meta nfproto {version}{expected} return"
+
+
+def test_sets_are_of_groups_with_members():
+    def rule(**more):
+        return PortRule(**{"direction": "ingress", "ethertype": "IPv4", **more})
+
+    rules = [
+        rule(),
+        rule(remote_prefix="10.0.0.0/8"),
+        rule(remote_group="empty"),
+        rule(remote_group="g", remote_members=["10.0.0.1"]),
+        rule(remote_group="g", remote_members=["fd00::1"], ethertype="IPv6"),
+        rule(remote_members=["10.0.0.9"]),
+    ]
+    assert sets(rules) == {
+        f"four-{short('g')}": ("ipv4_addr", ["10.0.0.1"]),
+        f"six-{short('g')}": ("ipv6_addr", ["fd00::1"]),
+    }

@@ -66,6 +66,7 @@ def test_names_of_its_group_and_network(both: Kind) -> None:
         await bench.net.groups.update(None, unused["id"], {"name": "still unused"})
         await bench.net.groups.update(None, group["id"], {"description": "its name stays"})
         await bench.net.networks.update(None, network["id"], {"mtu": 1400, "name": "blue"})
+        stranger = await bench.port(network, security_groups=[group["id"]], device_id="stranger")  # only says so
         assert not await marked(bench)
         await bench.net.groups.update(None, group["id"], {"name": "front"})
         assert [vif.security_groups for vif in await seen(bench)] == [["front"], ["front"]]
@@ -73,6 +74,14 @@ def test_names_of_its_group_and_network(both: Kind) -> None:
         await bench.allocate((SERVER, 1, 3), wanted)
         await bench.net.networks.update(None, network["id"], {"name": "red"})
         assert [vif.network_name for vif in await seen(bench)] == ["red"]
+        await bench.net.ports.delete(None, stranger["id"])
+        assert await marked(bench) == {SERVER}
+        await bench.net.networks.update(None, lonely["id"], {"name": "yellow"})
+        assert await marked(bench) == {SERVER, OTHER_SERVER}
+        assert set(await bench.net.changed_vifs([OTHER_SERVER])) == {OTHER_SERVER}, "as asked"
+        assert await bench.net.changed_ports([SERVER]) == {SERVER} and await bench.net.changed_ports([]) == set()
+        await bench.net.release((SERVER, 1, 4), server_id=SERVER)
+        assert await marked(bench) == {OTHER_SERVER}
 
     both.run(story)
 

@@ -15,7 +15,7 @@ from kilonova.world import Tx
 from tests.engine.rows_of_one import play
 
 Act = Callable[[Tx], Awaitable[object]]
-OTHERS = [("0", "00000001", "000000ff"), ("t", "00000001", "000000ff")]  # of other subnets, before and after it
+OTHERS = ("0", "t")  # subnets with the same addresses and one more, sorted before and after it
 
 
 def taking(number: int) -> Act:
@@ -63,14 +63,13 @@ def keys(*ranges: tuple[int, int]) -> list[tuple[str, str]]:
 )
 def test_free_ranges(tmp_path: Path, before: list[tuple[int, int]], act: Act, after: list[tuple[int, int]]) -> None:
     async def body(tx: Tx) -> None:
-        for subnet, first, last in OTHERS:
+        others = [(subnet, *each) for subnet in OTHERS for each in keys((0, 0), *before)]
+        for subnet, first, last in [*others, *(("s", *each) for each in keys(*before))]:
             await rows.put(tx, free_ranges, subnet_id=subnet, first=first, last=last)
-        for first, last in keys(*before):
-            await rows.put(tx, free_ranges, subnet_id="s", first=first, last=last)
         given = await act(tx)
         if act is lowest:
             assert given == (address_of(f"0.0.0.{before[0][0]}") if before else None)
         left = sorted(tuple(row) for row in await rows.fetch_all(tx, free_ranges))
-        assert left == sorted([*OTHERS, *(("s", *each) for each in keys(*after))])
+        assert left == sorted([*others, *(("s", *each) for each in keys(*after))])
 
     play(tmp_path, body, "control")
