@@ -139,15 +139,13 @@ def test_nothing_is_done_by_halted_records(control: Control, tmp_path: Path) -> 
         await here.done(record)
         await here.disk.make("volume-nobody", 1)
         here.disk.asked.clear()
-        await here.worker.start()
-        await here.until(lambda: here.worker._looking is not None)
-        await asyncio.sleep(0.01)
+        await here.worker._begin_day()
+        await _one_turn(here)
         assert here.disk.asked == [] and here.exports.seen == [] and await here.rows(volume_backends) == []
         here.store.halted = ""
-        here.worker.wake()
-        await here.until(lambda: ("make", "volume-v", 3, None) in here.disk.asked)
+        await _one_turn(here)
         assert here.worker._has_swept and len(await here.rows(volume_backends)) == 1
-        await here.worker.stop()
+        await here.until(lambda: ("make", "volume-v", 3, None) in here.disk.asked)
 
     run(control, tmp_path, story)
 
@@ -244,11 +242,11 @@ def test_the_copy_of_an_image_that_is_deleted_ends(control: Control, tmp_path: P
         here.worker._begin(record)
         here.worker._begin(await here.snapshot("create"))
         await here.until(lambda: len(here.disk.asked) == 2)
-        await here.worker._end_copies_of_deleted_images()
+        await _one_turn(here)
         assert here.worker._busy["v"].reason == "", "it is there"
         await here.images.delete(ADMIN, IMAGE, lambda _: None)
         task = here.worker._busy["v"].task
-        await here.worker._end_copies_of_deleted_images()
+        await _one_turn(here)
         await here.worker._end_copies_of_deleted_images()
         await asyncio.gather(task, return_exceptions=True)
         after = await here.now()
@@ -318,6 +316,8 @@ def test_a_turn_that_cannot_read_the_records_is_not_the_last(
 def test_it_waits_until_it_is_woken_but_not_for_ever(
     control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 3600.0)
+
     async def story(here: Working) -> None:
         pausing = asyncio.create_task(here.worker._pause())
         await asyncio.sleep(0.01)
@@ -340,12 +340,15 @@ def test_it_waits_until_it_is_woken_but_not_for_ever(
     run(control, tmp_path, story)
 
 
-def test_a_worker_without_a_bus_serves_nobody(control: Control, tmp_path: Path) -> None:
+def test_a_worker_without_a_bus_or_exports_serves_nobody(control: Control, tmp_path: Path) -> None:
     async def story(here: Working) -> None:
         here.worker._exports = None
-        await here.worker.start()
-        await here.until(lambda: here.worker._expired_at > 0)
-        await here.worker.stop()
+        bus = MemoryBus(MemoryHub(), "worker")
+        await bus.start()
+        for one in (None, bus):
+            await here.worker.start(one)
+            await here.until(lambda: here.worker._expired_at > 0)
+            await here.worker.stop()
 
     run(control, tmp_path, story)
 
