@@ -61,7 +61,8 @@ class Ledger:
         await self.store.write(lambda tx: insert_image(tx, made))
 
     async def backend(self, backend_id: str, **values: Any) -> None:
-        about = {"id": backend_id, "free_gb": 5, "total_gb": 7, "seen_at": self.clock.at}
+        now = await self.store.read(lambda tx: tx.now())
+        about = {"id": backend_id, "free_gb": 5, "total_gb": 7, "seen_at": now}
         await self.put_row(volume_backends, **{**about, **values})
 
     async def put_row(self, table: Any, **values: Any) -> None:

@@ -74,6 +74,9 @@ def test_what_is_given_back_is_never_refused(control: Control) -> None:
         assert await here.used() == {"volumes": 1, "gigabytes": 3} == await here.used("t")
         assert await code(charge(here, volumes=1, gigabytes=-1)) == "over_quota"
         assert await here.used() == {"volumes": 1, "gigabytes": 3}
+        await here.store.write(lambda tx: here.volumes.quotas._limits.put(tx, PROJECT, "volumes", -1))
+        await charge(here, volumes=1, gigabytes=-1)
+        assert await here.used() == {"volumes": 2, "gigabytes": 2}, "also with something that is taken"
 
     ledger(control, story)
 
