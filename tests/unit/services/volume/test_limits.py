@@ -81,6 +81,17 @@ def test_what_is_given_back_is_never_refused(control: Control) -> None:
     ledger(control, story)
 
 
+def test_the_limit_of_a_type_is_found_by_its_name(control: Control) -> None:
+    async def story(here: Ledger) -> None:
+        for name in ("plain", "shared"):
+            await here.volumes.quotas.set(PROJECT, {f"volumes_{name}": 0})
+            assert f"for quota 'volumes_{name}'" in await refused(charge(here, name, volumes=1))
+        await charge(here, "t", volumes=1)
+        await charge(here, "gone", volumes=1)
+
+    ledger(control, story)
+
+
 def test_a_resource_that_is_not_concerned_is_not_counted(control: Control) -> None:
     async def story(here: Ledger) -> None:
         await charge(here, volumes=1, gigabytes=0)

@@ -43,6 +43,7 @@ def test_a_record_comes_back_as_it_was_put(control: Control) -> None:
             assert type(found.bootable) is bool and type(found.readonly) is type(readonly)
             await here.store.write(lambda tx: rows.remove(tx, volume_metadata, record_id="v"))
         await here.put_one(volume(id="w", type_id="gone", metadata={"a": "w"}))
+        await here.put_one(volume(id="another"))
         both = await here.store.read(lambda tx: fetch_volumes(tx, ["w", "v", "none", "w"]))
         assert {name: (one.type_name, one.metadata) for name, one in both.items()} == {
             "v": ("shared", {}),

@@ -4,8 +4,7 @@ and nothing is done by records that are halted."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,78 +14,14 @@ from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Failed
 from kilonova.schema.tables.volume import snapshots, volume_backends, volume_files_to_remove, volumes
 from kilonova.services.volume import worker as module
-from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.volume import Snapshot, Volume
-from kilonova.services.volume.worker import VolumeWorker
-from kilonova.settings import VolumeOptions
 from kilonova.store import rows
-from tests.unit.services.volume.bench import IMAGE, Bench
+from tests.unit.services.volume.bench import IMAGE, Working
 from tests.unit.services.volume.records import snapshot, volume
 from tests.unit.services.volume.shop import ADMIN, BACKEND, Story
 
 Control = Callable[[Story], None]
 UUID = "5e000000-0000-4000-8000-00000000000{}"
-
-
-class Exports:
-    """Notes who is kept away from a file, and for how long."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    async def start(self, bus: Any) -> None:
-        self.seen.append("start")
-
-    async def stop(self) -> None:
-        self.seen.append("stop")
-
-    async def settle(self) -> None:
-        self.seen.append("settle")
-
-    async def close(self, volume_id: str) -> None:
-        self.seen.append(f"close {volume_id}")
-
-    @contextlib.asynccontextmanager
-    async def _kept(self, how: str, volume_id: str) -> AsyncIterator[None]:
-        self.seen.append(f"{how} {volume_id}")
-        yield
-        self.seen.append("end")
-
-    def held(self, volume_id: str) -> Any:
-        return self._kept("held", volume_id)
-
-    def still(self, volume_id: str) -> Any:
-        return self._kept("still", volume_id)
-
-
-class Working(Bench):
-    def __init__(self, store: Any, folder: Path, **options: Any) -> None:
-        super().__init__(store, folder)
-        self.exports, self.slept = Exports(), list[float]()
-        self.clock.sleep = self._sleep  # type: ignore[attr-defined]
-        backends, of_files = Backends(store, BACKEND), VolumeOptions(**options)
-        self.worker: Any = VolumeWorker(
-            store,
-            self.clock,  # type: ignore[arg-type]
-            backends,
-            self.disk,
-            self.tasks,
-            self.exports,  # type: ignore[arg-type]
-            of_files,
-        )
-
-    async def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-
-    async def done(self, record: Volume | Snapshot) -> None:
-        """What is begun with it has ended."""
-        self.worker._begin(record)
-        await asyncio.gather(*(one.task for one in self.worker._busy.values()), return_exceptions=True)
-
-    async def until(self, look: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not look():  # noqa: ASYNC110  of what it is done to, not of an event
-                await asyncio.sleep(0.001)
 
 
 def run(control: Control, folder: Path, act: Callable[[Working], Awaitable[None]], **options: Any) -> None:
@@ -182,6 +117,17 @@ def test_an_unknown_error_is_tried_a_few_times(control: Control, tmp_path: Path,
         assert len(here.slept) == module.MOST_TRIES - 1
         await here.worker._count(record, ZeroDivisionError())
         assert (await state())[record.id] == (module.MOST_TRIES, "error"), "of a piece that is over none is counted"
+
+    run(control, tmp_path, story)
+
+
+def test_the_image_of_an_upload_that_is_over_stays(control: Control, tmp_path: Path) -> None:
+    async def story(here: Working) -> None:
+        await here.image()
+        record = await here.volume("upload")
+        await here.change(volumes, work="", work_id="")
+        await here.worker._count(record, ZeroDivisionError())
+        assert (await here.images.find(ADMIN, IMAGE)).status == "active"
 
     run(control, tmp_path, story)
 
@@ -286,7 +232,9 @@ def test_when_it_looks_at_what(control: Control, tmp_path: Path) -> None:
             here.clock.at = began + later
             here.disk.asked.clear()
             here.exports.seen.clear()
+            here.worker.wake()
             await _one_turn(here)
+            assert not here.worker._woken.is_set(), "it waits for the next one"
             (row,) = await here.rows(volume_backends)
             has_expired = any(words[0] == "remove_expired" for words in here.disk.asked)
             return row["total_gb"] > 0, has_expired, here.exports.seen[:1] == ["settle"]
