@@ -193,9 +193,7 @@ class Attachments:
             gone = [one for one in begun if host in (None, one.host)]
             if closing := await attachment_steps.cut(tx, volume, gone):
                 return closing
-            left = await attachment_steps.detach(tx, self._context, volume, gone)
-            if left.status == ATTACHING:
-                await change_volume(tx, left, {"status": attachment_steps.status_by(left.attachments)})
+            await attachment_steps.detach(tx, self._context, volume, gone)
             return []
 
         await self._context.detach(self._context.control.write, body)

@@ -268,9 +268,10 @@ class Exports:
                 why = msgspec.json.decode(await bus.call(f"{GROWN}.{export.host}", news, timeout=GROWN_SECONDS))
             except NoAnswer as error:
                 why = str(error)
-            if not why and name in self._known:
-                self._known[name] = msgspec.structs.replace(self._known[name], size=size)
-                await FILES.run(self._stored.write, name, self._known[name])
+            if not why:
+                if name in self._known:
+                    self._known[name] = msgspec.structs.replace(self._known[name], size=size)
+                    await FILES.run(self._stored.write, name, self._known[name])
                 return
             logger.warning("volume %s: host %s does not show its new size yet: %s", export.volume, export.host, why)
             await asyncio.sleep(ANNOUNCE_SECONDS)

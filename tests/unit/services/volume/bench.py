@@ -4,18 +4,22 @@ only notes what is asked of it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from kilonova.schema.tables.volume import snapshots, volume_backends, volume_usage, volumes
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import ImageFile, Images
+from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.files import DiskCapacity, NoBytes
 from kilonova.services.volume.quotas import VolumeQuotas
 from kilonova.services.volume.records import fetch_volume, insert, snapshots_of
 from kilonova.services.volume.tasks import VolumeTasks
 from kilonova.services.volume.volume import UNDER_WAY, Snapshot, Volume
+from kilonova.services.volume.worker import VolumeWorker
+from kilonova.settings import VolumeOptions
 from kilonova.store import rows
 from tests.unit.control import Clock, Ids
 from tests.unit.services.volume.records import snapshot, volume
@@ -138,3 +142,64 @@ class Bench:
     async def is_untouched(self, before: Volume, work: str) -> bool:
         after = await self.now()
         return (after.status, after.work, after.work_id) == (before.status, work, before.work_id)
+
+
+class Exports:
+    """Notes who is kept away from a file, and for how long."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def start(self, bus: Any) -> None:
+        self.seen.append("start")
+
+    async def stop(self) -> None:
+        self.seen.append("stop")
+
+    async def settle(self) -> None:
+        self.seen.append("settle")
+
+    async def close(self, volume_id: str) -> None:
+        self.seen.append(f"close {volume_id}")
+
+    @contextlib.asynccontextmanager
+    async def _kept(self, how: str, volume_id: str) -> AsyncIterator[None]:
+        self.seen.append(f"{how} {volume_id}")
+        yield
+        self.seen.append("end")
+
+    def held(self, volume_id: str) -> Any:
+        return self._kept("held", volume_id)
+
+    def still(self, volume_id: str) -> Any:
+        return self._kept("still", volume_id)
+
+
+class Working(Bench):
+    def __init__(self, store: Any, folder: Path, **options: Any) -> None:
+        super().__init__(store, folder)
+        self.exports, self.slept = Exports(), list[float]()
+        self.clock.sleep = self._sleep  # type: ignore[attr-defined]
+        backends, of_files = Backends(store, BACKEND), VolumeOptions(**options)
+        self.worker: Any = VolumeWorker(
+            store,
+            self.clock,  # type: ignore[arg-type]
+            backends,
+            self.disk,
+            self.tasks,
+            self.exports,  # type: ignore[arg-type]
+            of_files,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def done(self, record: Volume | Snapshot) -> None:
+        """What is begun with it has ended."""
+        self.worker._begin(record)
+        await asyncio.gather(*(one.task for one in self.worker._busy.values()), return_exceptions=True)
+
+    async def until(self, look: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not look():  # noqa: ASYNC110  of what it is done to, not of an event
+                await asyncio.sleep(0.001)

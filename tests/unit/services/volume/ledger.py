@@ -53,15 +53,16 @@ class Ledger:
         await map_servers(self.store, SERVER, project=PROJECT)
         await self.backend(BACKEND)
 
-    async def type(self, name: str, **values: Any) -> None:
-        await self.store.write(lambda tx: _put_type(tx, name, {}, **values))
+    async def type(self, type_id: str, **values: Any) -> None:
+        await self.store.write(lambda tx: _put_type(tx, type_id, {}, **values))
 
     async def image(self, made: Image) -> None:
         """A record without bytes."""
         await self.store.write(lambda tx: insert_image(tx, made))
 
     async def backend(self, backend_id: str, **values: Any) -> None:
-        about = {"id": backend_id, "free_gb": 5, "total_gb": 7, "seen_at": self.clock.at}
+        now = await self.store.read(lambda tx: tx.now())
+        about = {"id": backend_id, "free_gb": 5, "total_gb": 7, "seen_at": now}
         await self.put_row(volume_backends, **{**about, **values})
 
     async def put_row(self, table: Any, **values: Any) -> None:
@@ -113,7 +114,7 @@ class Ledger:
         return [dict(row) for row in await self.store.read(lambda tx: rows.fetch_all(tx, table))]
 
     async def used(self, type_id: str = "") -> dict[str, int]:
-        found = await self.rows(volume_usage)
+        found = [row for row in await self.rows(volume_usage) if row["project_id"] == PROJECT]
         return {row["resource"]: row["used"] for row in found if row["type_id"] == type_id and row["used"]}
 
     async def clear(self) -> None:
@@ -130,8 +131,8 @@ class Ledger:
         self.woken = 0
 
 
-async def _put_type(tx: Any, name: str, specs: Any, **values: Any) -> None:
-    about = {"id": name, "name": name, "is_public": 1, "extra_specs": msgspec.json.encode(specs).decode()}
+async def _put_type(tx: Any, type_id: str, specs: Any, **values: Any) -> None:
+    about = {"id": type_id, "name": type_id, "is_public": 1, "extra_specs": msgspec.json.encode(specs).decode()}
     await rows.put(tx, volume_types, **zeros(volume_types, **{**about, **values}))
 
 

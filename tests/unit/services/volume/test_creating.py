@@ -142,6 +142,14 @@ def test_which_image_a_volume_can_hold(changed: Any, size: int, why: str) -> Non
     assert told.value.code == "invalid_input" and told.value.message.endswith(why)
 
 
+def test_an_image_that_only_names_snapshots_has_no_bytes_for_a_volume(control: Control) -> None:
+    async def story(here: Ledger) -> None:
+        image = Image(id="i", **{**ACTIVE, "file": None})
+        assert await code(create(here, size=1, image=image)) == "image_without_data"
+
+    ledger(control, story)
+
+
 @pytest.mark.parametrize("disk_format", FORMATS)
 def test_formats_that_a_volume_is_made_from(disk_format: str) -> None:
     check_image(Image(id="i", **{**ACTIVE, "disk_format": disk_format, "virtual_size": 1}), 1)

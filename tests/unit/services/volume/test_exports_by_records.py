@@ -325,6 +325,10 @@ def test_closing_ends_only_what_is_gone(run: Run) -> None:
         await here.detach("v")
         await here.exports.close("v")
         assert here.runs == {"w": "runs"}
+        await here.detach("w")
+        await here.store.write(lambda tx: rows.remove(tx, volumes, id="w"))
+        await here.exports.settle("w")
+        assert here.nbd.running == {}, "the volume is gone, too"
 
     run(story)
 

@@ -11,7 +11,7 @@ from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.volume_opening import GrownVolume, VolumeOpening
 from kilonova.services.volume import exports as module
-from kilonova.services.volume.export_requests import ask_to_close, ask_to_open
+from kilonova.services.volume.export_requests import ask_to_close, ask_to_open, name_of
 from kilonova.services.volume.records import fetch_volume
 from kilonova.store.reserve import DiskReserve
 from tests.unit.services.volume.shop import BACKEND, until
@@ -196,6 +196,75 @@ def test_a_host_is_told_that_its_volume_has_grown(
         await here.exports.settle("v")
         await asyncio.sleep(0.01)
         assert host.told == [5, 5, 5]
+
+    run(story)
+
+
+def test_a_host_that_cannot_show_it_yet_is_not_flooded(run: Run) -> None:
+    async def story(here: Serving) -> None:
+        hub, host = MemoryHub(), Host(*["not yet"] * 1000)
+        await host.start(hub)
+        await here.put(size=3)
+        await here.open()
+        await here.change_volume(size=5)
+        await here.exports.settle("v")
+        assert here.exports._announcing == {}, "without a bus nobody can be told"
+        await on_a_bus(here, hub)
+        await here.exports.settle("v")
+        await asyncio.sleep(0.1)
+        assert host.told == [5] or host.told == [5, 5]
+
+    run(story)
+
+
+def test_a_volume_that_is_closed_while_its_host_is_told(run: Run) -> None:
+    async def story(here: Serving) -> None:
+        hub, host = MemoryHub(), Host()
+        await host.start(hub)
+        await on_a_bus(here, hub)
+        await here.put(size=3)
+        (name,) = await here.open()
+        call = here.exports._bus.call  # type: ignore[union-attr]
+
+        async def and_close(*words: object, **more: object) -> bytes:
+            answer = await call(*words, **more)  # type: ignore[arg-type]
+            await here.exports._end(name)
+            return answer
+
+        here.exports._bus.call = and_close  # type: ignore[method-assign,union-attr,assignment]
+        await here.change_volume(size=5)
+        await here.exports.settle("v")
+        await asyncio.wait_for(here.exports._announcing[name], 5)
+        assert host.told == [5] and here.directories == set()
+
+    run(story)
+
+
+def test_what_is_opened_while_directories_are_looked_at_is_served(run: Run) -> None:
+    """Its directory was left behind by a process that died before the first file was in it."""
+
+    async def story(here: Serving) -> None:
+        await here.put()
+        request, loop = await here.request(), asyncio.get_running_loop()
+        (here.folder / "exports" / name_of("v", request.secret)).mkdir(parents=True)
+
+        def meanwhile(_: str) -> None:
+            asyncio.run_coroutine_threadsafe(here.exports.open(request), loop).result(10)
+
+        here.exports._stored.read = meanwhile  # type: ignore[method-assign,assignment]
+        await here.exports.settle()
+        assert here.runs == {"v": "runs"}
+
+    run(story)
+
+
+def test_two_end_the_same_connection(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(here: Serving) -> None:
+        caplog.set_level("INFO")
+        await here.put()
+        (name,) = await here.open()
+        await asyncio.gather(here.exports._end(name), here.exports._end(name))
+        assert here.nbd.running == {} and caplog.text.count("volume connection closed") == 1
 
     run(story)
 

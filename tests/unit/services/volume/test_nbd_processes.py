@@ -53,7 +53,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def nbd() -> Iterator[Nbd]:
     with TemporaryDirectory(prefix="kn-") as name:
-        made = Nbd(Path(name) / "n")
+        made = Nbd(Path(name) / "of" / "n")
         yield made
         for each in made.names():
             made._signal(each, signal.SIGKILL)
@@ -66,6 +66,11 @@ def state(pid: int | None) -> str:
     except (OSError, IndexError):
         return ""
     return "" if shown == "Z" else shown
+
+
+def is_there(pid: int | None) -> bool:
+    """Also if it is only to be collected."""
+    return Path(f"/proc/{pid}").exists()
 
 
 async def until(look: Callable[[], Any]) -> None:
@@ -86,7 +91,7 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-def test_a_process_serves_by_a_socket_and_is_gone_when_it_ended(nbd: Nbd) -> None:
+def test_a_process_serves_by_a_socket_and_is_gone_when_it_ended(nbd: Nbd, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         assert nbd.names() == []
         served = Served(LOCAL.arguments, owner=(os.getuid(), os.getgid()))
@@ -102,8 +107,13 @@ def test_a_process_serves_by_a_socket_and_is_gone_when_it_ended(nbd: Nbd) -> Non
         assert [folder.stat().st_mode & 0o777 for folder in (nbd.folder, nbd.directory("a"))] == [0o711] * 2
         assert os.getsid(pid or 0) == pid, "a signal for the service is none for it"
         assert {os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1)} == {os.devnull}
+        watching = nbd._watching["a"]
+        nbd.keep("a", served)
+        assert nbd._watching["a"] is watching, "one watch is enough"
+        await asyncio.sleep(0.05)
+        assert "has ended" not in caplog.text
         await nbd.end("a")
-        assert not state(pid) and nbd.names() == [] and nbd.watched == set()
+        assert not is_there(pid) and nbd.names() == [] and nbd.watched == set()
         await nbd.end("a")
 
     run(story)
@@ -143,6 +153,7 @@ def test_a_process_that_dies_is_started_again(nbd: Nbd, caplog: pytest.LogCaptur
             os.kill(before or 0, signal.SIGKILL)
             await until(lambda before=before: nbd._find("a") not in (None, before))
             await nbd.ensure("a", LOCAL)
+            assert not is_there(before), "nothing of it is left"
         assert "its qemu-nbd process has ended; it is started again" in caplog.text
         await nbd.kill("a")
         await asyncio.sleep(0.05)
@@ -185,9 +196,13 @@ def test_processes_outlive_the_service_and_are_found_by_the_next(nbd: Nbd) -> No
         await nbd.ensure("aa", LOCAL)
         pid = nbd._find("a")
         await nbd.set_stopped("a", True)
+        watching = [*nbd._watching.values()]
+        await nbd.stop()
+        assert nbd.watched == set() and all(task.done() for task in watching)
+        nbd.keep("aa", LOCAL)
+        assert nbd.watched == {"aa"}
         await nbd.stop()
         await until(lambda: state(pid) == "T")
-        assert nbd.watched == set()
         after = Nbd(nbd.folder)
         assert after.names() == ["a", "aa"]
         await after.ensure("a", LOCAL)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.domain.errors import Superseded
+from kilonova.domain.errors import Failed, Superseded
 from kilonova.domain.volume import BootSource
 from kilonova.schema.tables.image import images
 from kilonova.schema.tables.volume import attachments, volumes
@@ -122,7 +122,9 @@ def test_reserving_is_repeatable(control: Control) -> None:
         (one,) = (await here.now()).attachments
         assert (one.id, one.device, one.mode, one.goes_with_server) == (second, None, "rw", False)
         assert await reserve((SERVER, 3, 4), project_id=PROJECT, volume_id="v") != second
-        assert await code(reserve((SERVER, 3, 4), project_id="bolt", volume_id="v")) == "volume_not_found"
+        with pytest.raises(Failed) as why:
+            await reserve((SERVER, 3, 4), project_id="bolt", volume_id="v")
+        assert why.value.code == "volume_not_found" and why.value.final, "no step tries that again"
         await here.change_volume("v", status="available", multiattach=1)
         await map_servers(here.store, OTHER, project=PROJECT)
         await reserve((OTHER, 3, 4), project_id=PROJECT, volume_id="v")
@@ -325,6 +327,7 @@ def test_what_a_server_has(control: Control) -> None:
         )
         assert one.created_here and one.delete_on_termination and mine[0].host == mine[0].device == ""
         assert not any(each.created_here for each in told if each.volume_id != "v")
+        assert {*await servers.attached([SERVER])} == {SERVER}
         assert {*await servers.attached([SERVER, OTHER, "none"])} == {SERVER, OTHER} and await servers.attached(
             []
         ) == {}

@@ -4,8 +4,7 @@ and nothing is done by records that are halted."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,78 +14,14 @@ from kilonova.bus.memory import MemoryBus, MemoryHub
 from kilonova.domain.errors import Failed
 from kilonova.schema.tables.volume import snapshots, volume_backends, volume_files_to_remove, volumes
 from kilonova.services.volume import worker as module
-from kilonova.services.volume.backends import Backends
 from kilonova.services.volume.volume import Snapshot, Volume
-from kilonova.services.volume.worker import VolumeWorker
-from kilonova.settings import VolumeOptions
 from kilonova.store import rows
-from tests.unit.services.volume.bench import IMAGE, Bench
+from tests.unit.services.volume.bench import IMAGE, Working
 from tests.unit.services.volume.records import snapshot, volume
 from tests.unit.services.volume.shop import ADMIN, BACKEND, Story
 
 Control = Callable[[Story], None]
 UUID = "5e000000-0000-4000-8000-00000000000{}"
-
-
-class Exports:
-    """Notes who is kept away from a file, and for how long."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    async def start(self, bus: Any) -> None:
-        self.seen.append("start")
-
-    async def stop(self) -> None:
-        self.seen.append("stop")
-
-    async def settle(self) -> None:
-        self.seen.append("settle")
-
-    async def close(self, volume_id: str) -> None:
-        self.seen.append(f"close {volume_id}")
-
-    @contextlib.asynccontextmanager
-    async def _kept(self, how: str, volume_id: str) -> AsyncIterator[None]:
-        self.seen.append(f"{how} {volume_id}")
-        yield
-        self.seen.append("end")
-
-    def held(self, volume_id: str) -> Any:
-        return self._kept("held", volume_id)
-
-    def still(self, volume_id: str) -> Any:
-        return self._kept("still", volume_id)
-
-
-class Working(Bench):
-    def __init__(self, store: Any, folder: Path, **options: Any) -> None:
-        super().__init__(store, folder)
-        self.exports, self.slept = Exports(), list[float]()
-        self.clock.sleep = self._sleep  # type: ignore[attr-defined]
-        backends, of_files = Backends(store, BACKEND), VolumeOptions(**options)
-        self.worker: Any = VolumeWorker(
-            store,
-            self.clock,  # type: ignore[arg-type]
-            backends,
-            self.disk,
-            self.tasks,
-            self.exports,  # type: ignore[arg-type]
-            of_files,
-        )
-
-    async def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-
-    async def done(self, record: Volume | Snapshot) -> None:
-        """What is begun with it has ended."""
-        self.worker._begin(record)
-        await asyncio.gather(*(one.task for one in self.worker._busy.values()), return_exceptions=True)
-
-    async def until(self, look: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not look():  # noqa: ASYNC110  of what it is done to, not of an event
-                await asyncio.sleep(0.001)
 
 
 def run(control: Control, folder: Path, act: Callable[[Working], Awaitable[None]], **options: Any) -> None:
@@ -139,15 +74,13 @@ def test_nothing_is_done_by_halted_records(control: Control, tmp_path: Path) -> 
         await here.done(record)
         await here.disk.make("volume-nobody", 1)
         here.disk.asked.clear()
-        await here.worker.start()
-        await here.until(lambda: here.worker._looking is not None)
-        await asyncio.sleep(0.01)
+        await here.worker._begin_day()
+        await _one_turn(here)
         assert here.disk.asked == [] and here.exports.seen == [] and await here.rows(volume_backends) == []
         here.store.halted = ""
-        here.worker.wake()
-        await here.until(lambda: ("make", "volume-v", 3, None) in here.disk.asked)
+        await _one_turn(here)
         assert here.worker._has_swept and len(await here.rows(volume_backends)) == 1
-        await here.worker.stop()
+        await here.until(lambda: ("make", "volume-v", 3, None) in here.disk.asked)
 
     run(control, tmp_path, story)
 
@@ -184,6 +117,17 @@ def test_an_unknown_error_is_tried_a_few_times(control: Control, tmp_path: Path,
         assert len(here.slept) == module.MOST_TRIES - 1
         await here.worker._count(record, ZeroDivisionError())
         assert (await state())[record.id] == (module.MOST_TRIES, "error"), "of a piece that is over none is counted"
+
+    run(control, tmp_path, story)
+
+
+def test_the_image_of_an_upload_that_is_over_stays(control: Control, tmp_path: Path) -> None:
+    async def story(here: Working) -> None:
+        await here.image()
+        record = await here.volume("upload")
+        await here.change(volumes, work="", work_id="")
+        await here.worker._count(record, ZeroDivisionError())
+        assert (await here.images.find(ADMIN, IMAGE)).status == "active"
 
     run(control, tmp_path, story)
 
@@ -244,16 +188,17 @@ def test_the_copy_of_an_image_that_is_deleted_ends(control: Control, tmp_path: P
         here.worker._begin(record)
         here.worker._begin(await here.snapshot("create"))
         await here.until(lambda: len(here.disk.asked) == 2)
-        await here.worker._end_copies_of_deleted_images()
+        await _one_turn(here)
         assert here.worker._busy["v"].reason == "", "it is there"
         await here.images.delete(ADMIN, IMAGE, lambda _: None)
         task = here.worker._busy["v"].task
-        await here.worker._end_copies_of_deleted_images()
+        await _one_turn(here)
         await here.worker._end_copies_of_deleted_images()
         await asyncio.gather(task, return_exceptions=True)
         after = await here.now()
         assert after.reason == f"Its {work} failed: image {IMAGE} was deleted" and after.work == ""
-        assert after.status == ("error" if work == "create" else "in-use") and [*here.worker._busy] == ["s"]
+        assert after.status == ("error" if work == "create" else "in-use")
+        assert "s" in here.worker._busy and "v" not in here.worker._busy
         await here.worker.stop()
 
     run(control, tmp_path, story)
@@ -287,7 +232,9 @@ def test_when_it_looks_at_what(control: Control, tmp_path: Path) -> None:
             here.clock.at = began + later
             here.disk.asked.clear()
             here.exports.seen.clear()
+            here.worker.wake()
             await _one_turn(here)
+            assert not here.worker._woken.is_set(), "it waits for the next one"
             (row,) = await here.rows(volume_backends)
             has_expired = any(words[0] == "remove_expired" for words in here.disk.asked)
             return row["total_gb"] > 0, has_expired, here.exports.seen[:1] == ["settle"]
@@ -318,6 +265,8 @@ def test_a_turn_that_cannot_read_the_records_is_not_the_last(
 def test_it_waits_until_it_is_woken_but_not_for_ever(
     control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 3600.0)
+
     async def story(here: Working) -> None:
         pausing = asyncio.create_task(here.worker._pause())
         await asyncio.sleep(0.01)
@@ -340,12 +289,17 @@ def test_it_waits_until_it_is_woken_but_not_for_ever(
     run(control, tmp_path, story)
 
 
-def test_a_worker_without_a_bus_serves_nobody(control: Control, tmp_path: Path) -> None:
+def test_a_worker_without_a_bus_or_exports_serves_nobody(control: Control, tmp_path: Path) -> None:
     async def story(here: Working) -> None:
         here.worker._exports = None
-        await here.worker.start()
-        await here.until(lambda: here.worker._expired_at > 0)
-        await here.worker.stop()
+        bus = MemoryBus(MemoryHub(), "worker")
+        await bus.start()
+        for one in (None, bus):
+            here.worker._has_swept = False
+            await here.worker.start(one)
+            assert here.worker._has_swept, "before the first request"
+            await here.worker.stop()
+        await _one_turn(here)
 
     run(control, tmp_path, story)
 
