@@ -196,6 +196,25 @@ def test_a_full_disk_gets_room_from_bases_that_nobody_uses(folder: Path, monkeyp
     assert len(tries) == 3 and not unused.exists()
 
 
+def test_a_base_that_cannot_be_made_leaves_the_disk_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*words: str, seconds: float = 0.0) -> str:
+        await asyncio.to_thread(shutil.copyfile, words[-2], words[-1])
+        raise Failed("program_failed", "No space left on device")
+
+    monkeypatch.setattr(images, "run", full)
+    with pytest.raises(Failed, match="No space left"):
+        asyncio.run(Bases(folder / "new" / "root", source(folder), "host1").ensure("raw", "raw"))
+    made = folder / "new" / "root" / "_base"
+    assert list(made.iterdir()) == [] and made.stat().st_mode & 0o777 == 0o711
+
+
+@pytest.mark.parametrize("image", ["", "a/b", "x" * 65])
+def test_an_id_that_is_none_is_refused_for_good(folder: Path, image: str) -> None:
+    with pytest.raises(Failed, match="1 to 64 letters, digits and hyphens") as why:
+        Bases(folder, source(folder)).path(image)
+    assert (why.value.code, why.value.final) == ("bad_image", True)
+
+
 def test_another_failure_costs_no_base(folder: Path) -> None:
     bases = Bases(folder, source(folder))
     bases.path("unused").parent.mkdir()
