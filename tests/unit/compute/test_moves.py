@@ -139,6 +139,7 @@ def test_on_the_same_host_nothing_is_asked_and_nothing_copied(root: Path, comman
             *("disk.qcow2", "disk.1.layer", "ephemeral0.qcow2", "ephemeral0.1.layer"),
             *("ephemeral1.qcow2", "ephemeral1.1.layer", BASE),
         }
+        assert {path.stat().st_mode & 0o777 for path in host.disks.directory("s", 2).iterdir()} == {0o600}
         commands.clear()
         await host.moves.send("s", 1, "host1", 2, None)
         assert commands == [] and host.sender.sent == [], "it is there already"

@@ -136,5 +136,6 @@ def test_a_guest_whose_start_breaks_in_an_unforeseen_way_is_logged_with_where(ho
     with caplog.at_level(logging.WARNING, "kilonova.compute.reconcile"):
         host.loop.run_for(5 * INTERVAL)
     assert host.returned[-1].failed == [("s1", 1, "ZeroDivisionError: the driver is wrong")]
+    assert host.returned[-1].adopted == [("s1", 1, False)]
     (entry,) = [one for one in caplog.records if one.name == "kilonova.compute.reconcile"]
     assert entry.exc_info
