@@ -72,7 +72,11 @@ class There:
 
             def log_message(self, *_: Any) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """A sender may stop in the middle of a piece."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/base/"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -145,6 +149,13 @@ def test_a_base_says_of_which_image_it_is(there: There, disk: Path) -> None:
         f"/base/disks/s1/7/base.raw?size={SIZE}&image=i+1",
         f"/base/disks/s1/7/disk.qcow2?size={SIZE}",
     }
+
+
+def test_a_sent_disk_is_not_held_open(there: There, disk: Path) -> None:
+    """A removed one would take its room until the agent is started again."""
+    send(there, SentFile(disk, "disk.qcow2"))
+    opened = [path for path in Path("/proc/self/fd").iterdir() if path.exists() and path.samefile(disk)]
+    assert opened == []
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
