@@ -182,6 +182,7 @@ def test_connections_are_limited_by_server_and_by_host(monkeypatch: pytest.Monke
         await settle()
         assert [await ask(made, "s3", token=one) for one in "hij"] == ["", "", "too_many_consoles"]
         assert len(door.open) == 3 and len([one for one in driver.streams if not one.is_closed]) == 3
+        assert len(made._tasks) == 3, "nothing is kept of those that have ended"
 
     play(story)
 

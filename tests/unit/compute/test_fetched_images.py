@@ -195,6 +195,13 @@ def test_an_image_that_does_not_begin_as_it_should_cannot_be_measured(
     assert (why.value.code, why.value.final) == ("image_unreadable", True)
 
 
+def test_an_image_that_no_server_boots_from_is_refused_before_it_is_fetched(bases: Path) -> None:
+    made = Bases(bases, FetchedImages(bases, "host1", Service()), "host1")
+    with pytest.raises(Failed, match=f"image {IMAGE} is a vmdk; servers boot from raw and qcow2: convert it") as why:
+        asyncio.run(made.missing(IMAGE, "", 10**6, order(disk_format="vmdk")))
+    assert (why.value.code, why.value.final) == ("image_unreadable", True)
+
+
 def test_an_image_is_measured_after_a_cut_and_not_for_ever(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
     monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))

@@ -20,7 +20,7 @@ from kilonova.compute.drivers.libvirt.moves import Moves
 from kilonova.compute.transfer.receiver import INCOMING
 from kilonova.compute.transfer.sender import DiskSender
 from kilonova.domain.errors import Failed
-from kilonova.domain.guest import GuestSpec
+from kilonova.domain.guest import GuestSpec, GuestVolume
 from kilonova.domain.image_bytes import DiskRoute
 from tests.support.flushing import Flushes
 
@@ -120,6 +120,66 @@ def test_all_disks_are_made_and_one_that_is_there_is_kept(root: Path) -> None:
     (root / "root/host1/s/1/disk.qcow2").unlink()  # it died before the root disk was whole
     asyncio.run(on(root).make(guest()))
     assert sizes(root) == WHOLE and note(root, "ephemeral0.qcow2") == "kept"
+
+
+ROOT = GuestVolume(attachment="a", volume="v", is_root=True)
+
+
+def test_every_disk_is_for_its_owner_alone_and_lies_over_the_base_of_its_image(root: Path) -> None:
+    asyncio.run(on(root).make(guest()))
+    place = root / "root/host1/s/1"
+    assert {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()} == dict.fromkeys([*WHOLE, BASE], 0o600)
+    assert (place / BASE).samefile(root / "root/_base/tiny.raw")
+
+
+def test_the_root_disk_of_a_guest_that_boots_from_a_volume_only_says_that_it_is_whole(root: Path) -> None:
+    async def story() -> None:
+        whole = guest(volumes=[ROOT], image="missing", ephemeral_gb=[1], swap_mb=0)
+        await on(root).make(whole)
+        assert sizes(root) == {"disk.qcow2": 1024**2, "ephemeral0.qcow2": GIB}
+        assert not (root / "root/host1/s/1" / BASE).exists()
+        await on(root).fit(whole)
+        assert await on(root).fits(whole) and sizes(root)["disk.qcow2"] == 1024**2
+
+    asyncio.run(story())
+
+
+def test_a_disk_of_no_size_is_as_large_as_its_image(root: Path) -> None:
+    async def story() -> None:
+        whole = guest(disk_gb=0, ephemeral_gb=[], swap_mb=0)
+        await on(root).make(whole)
+        size = (root / "root/_base/tiny.raw").stat().st_size
+        assert sizes(root) == {"disk.qcow2": size}
+        await on(root).fit(whole)
+        assert await on(root).fits(whole) and sizes(root) == {"disk.qcow2": size}
+
+    asyncio.run(story())
+
+
+def test_an_image_that_is_larger_than_the_disk_is_refused(root: Path) -> None:
+    with (root / "images" / "large").open("wb") as file:
+        file.truncate(2 * GIB + 512)
+    with pytest.raises(Failed, match="use a larger flavor"):
+        asyncio.run(on(root).make(guest(image="large")))
+    assert not on(root).is_whole("s", 1)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"disk_gb": 3}, {"ephemeral_gb": [3, 2]}, {"ephemeral_gb": [3, 1, 1]}, {"swap_mb": 9}, {"swap_mb": 0}],
+)
+def test_disks_fit_only_when_all_have_their_sizes(root: Path, wanted: dict[str, Any]) -> None:
+    async def story() -> None:
+        await on(root).make(guest())
+        swap = (root / "root/host1/s/1/swap.raw").stat().st_ino
+        await on(root).fit(guest())
+        assert await on(root).fits(guest())
+        assert (root / "root/host1/s/1/swap.raw").stat().st_ino == swap, "it is not made again"
+        assert not await on(root).fits(guest(**wanted))
+        await on(root).fit(guest(**wanted))
+        assert await on(root).fits(guest(**wanted))
+
+    asyncio.run(story())
 
 
 def test_ephemeral_disks_are_sent_and_swap_is_made_again(root: Path) -> None:

@@ -15,6 +15,7 @@ from kilonova.compute.drivers.libvirt.disks import GIB, Disks
 from kilonova.compute.drivers.libvirt.fetching import HEAD, MARK, FetchedImages
 from kilonova.compute.drivers.libvirt.images import FRESH_SECONDS, Bases
 from kilonova.compute.drivers.libvirt.rebuild_room import Need, RebuildRoom, Space, choose_room
+from kilonova.compute.drivers.libvirt.reservations import RESERVED
 from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestVolume
@@ -110,8 +111,9 @@ def test_an_image_that_fits_in_neither_way_is_refused_and_nothing_is_touched(roo
     before = sorted(path for path in root.rglob("*"))
     with pytest.raises(Failed) as why:
         find(root, image="new")
-    assert why.value.code == "host_storage"
+    assert (why.value.code, why.value.elsewhere) == ("host_storage", True)
     assert f"{MIB} bytes are needed at once, 0 are free" in why.value.message
+    assert why.value.message.endswith(" are in its old disks; free some, or migrate the server")
     assert sorted(path for path in root.rglob("*")) == before
 
 
@@ -156,7 +158,28 @@ def test_unused_bases_go_before_any_disk(root: Path, free: list[int], monkeypatc
 
 
 def test_a_server_that_boots_from_a_volume_needs_no_room(root: Path, free: list[int]) -> None:
-    assert find(root, volumes=[GuestVolume(attachment="a", volume="v", is_root=True)]) == BESIDE
+    volume = GuestVolume(attachment="a", volume="v", is_root=True)
+    assert find(root, volumes=[volume], image="missing") == BESIDE, "and no image"
+    assert list((root / "root").rglob(RESERVED)) == []
+
+
+def test_a_disk_of_no_size_is_as_large_as_its_image(root: Path, free: list[int]) -> None:
+    with (root / "images" / "large").open("wb") as file:
+        file.truncate(3 * GIB)
+    free[0] = 3 * GIB + 3 * GIB + LOCAL  # the base, and what a guest may write to the disk over it
+    assert find(root, image="large", disk_gb=0) == BESIDE
+    free[0] -= 1
+    assert find(root, image="large", disk_gb=0) == INSTEAD
+
+
+def test_unused_bases_stay_while_there_is_room(root: Path, free: list[int]) -> None:
+    unused = root / "root/_base/unused.raw"
+    unused.write_bytes(b"x")
+    os.utime(unused, (0, time.time() - FRESH_SECONDS - 1))
+    free[0] = 2 * GIB + LOCAL
+    assert find(root) == BESIDE and unused.exists()
+    free[0] -= 1
+    assert find(root) == INSTEAD and not unused.exists()
 
 
 class Bytes:

@@ -78,11 +78,53 @@ def test_what_no_guest_gets(tmp_path: Path, content: bytes, why: str) -> None:
     assert why in checked(tmp_path, content)
 
 
+def named_at(offset: int, size: int) -> bytes:
+    """It says that the name of what it is laid over is there."""
+    content = bytearray(head("base.raw").ljust(70_000, b"x"))
+    content[8:20] = struct.pack(">QI", offset, size)
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "why"),
+    [
+        (0, 0, ""),
+        (0, 100, ""),
+        (1000, 1023, "laid over"),
+        (1000, 1024, "not in its head"),
+        (65536 - 8, 8, "laid over 'xxxxxxxx'"),
+        (65536 - 7, 8, "not in its head"),
+        (65536, 8, "not in its head"),
+        (69_000, 8, "not in its head"),
+        (2**63, 8, "not in its head"),
+    ],
+)
+def test_what_a_disk_is_laid_over_is_named_where_it_was_looked_for(
+    tmp_path: Path, offset: int, size: int, why: str
+) -> None:
+    found = checked(tmp_path, named_at(offset, size))
+    assert why in found and bool(found) is bool(why)
+
+
+def test_a_mark_alone_makes_it_a_qcow2(tmp_path: Path) -> None:
+    assert "not a qcow2" in checked(tmp_path, b"QED\xfb" + head()[4:])
+
+
+def test_a_format_that_is_said_behind_the_last_extension_is_not_said(tmp_path: Path) -> None:
+    """QEMU does not read it, and would guess."""
+    said = struct.pack(">II", BACKING_FORMAT, 3) + b"raw".ljust(8, b"\0")
+    content = head("base.raw")
+    assert said in content
+    assert "as ''" in checked(tmp_path, content.replace(said, bytes(8) + said))
+
+
 def test_a_base_is_bytes(tmp_path: Path) -> None:
     assert checked(tmp_path, head("/etc/shadow"), "base.raw") == "", "it is opened as raw, whatever it looks like"
 
 
 def test_layers_are_bounded(tmp_path: Path) -> None:
     for number in range(MOST_LAYERS):
+        assert checked(tmp_path, head(), "disk.99.layer") == ""
         (tmp_path / f"disk.{number}.layer").touch()
-    assert "layers" in checked(tmp_path, head(), "disk.99.layer")
+    assert f"more than {MOST_LAYERS} layers" in checked(tmp_path, head(), "disk.99.layer")
+    assert checked(tmp_path, head()) == "", "the disk itself is none of them"

@@ -90,12 +90,13 @@ def test_a_guest_that_may_not_run_is_not_started(host):
 
 
 def test_a_guest_that_runs_is_not_reported_as_one_that_could_not_be_started(host):
-    """Only its new definition could not be written."""
+    """Only its new definition could not be written, and can never be: that keeps its host from nothing."""
     host.hardware.plant(HOST, "s1", 1)
-    host.hardware.fail(HOST, "ensure_defined", 1, "refuse")
+    host.hardware.fail(HOST, "ensure_defined", 1000, "refuse")
+    host.returned.clear()
     host.verdicts, host.register_again = [Verdict("s1", 1, "adopt", "", True, spec("s1", 1, "new"))], True
     host.loop.run_for(2 * INTERVAL)
-    assert (host.returned[-1].adopted, host.returned[-1].failed) == ([("s1", 1, True)], [])
+    assert [(one.adopted, one.failed) for one in host.returned] == [([("s1", 1, True)], [])]
 
 
 def test_a_guest_that_failed_and_then_started_may_fail_as_often_again(host):
@@ -111,16 +112,17 @@ def test_a_guest_that_failed_and_then_started_may_fail_as_often_again(host):
         switch_guest(host.hardware, HOST, "s1", False)
 
 
-def test_a_guest_that_never_starts_is_logged_with_its_tries_and_tried_again_later(host, caplog):
+@pytest.mark.parametrize(("how", "tries"), [("error", 3), ("refuse", 1)])
+def test_a_guest_that_never_starts_is_logged_with_its_tries_and_tried_again_later(host, caplog, how, tries):
     host.hardware.plant(HOST, "s1", 1, power="off")
     for _ in range(2):
-        host.hardware.fail(HOST, "ensure_power", 3, "error")
+        host.hardware.fail(HOST, "ensure_power", tries, how)
         host.verdicts, host.register_again = [Verdict("s1", 1, "adopt", "", True)], True
         caplog.clear()
         with caplog.at_level(logging.WARNING, "kilonova.compute.reconcile"):
             host.loop.run_for(5 * INTERVAL)
         (entry,) = [one for one in caplog.records if one.name == "kilonova.compute.reconcile"]
-        assert entry.getMessage().startswith("guest could not be started: server=s1 copy=1 tries=3 reason=")
+        assert entry.getMessage().startswith(f"guest could not be started: server=s1 copy=1 tries={tries} reason=")
         assert not entry.exc_info, "an error that the driver foresaw needs no traceback"
 
 
@@ -134,5 +136,6 @@ def test_a_guest_whose_start_breaks_in_an_unforeseen_way_is_logged_with_where(ho
     with caplog.at_level(logging.WARNING, "kilonova.compute.reconcile"):
         host.loop.run_for(5 * INTERVAL)
     assert host.returned[-1].failed == [("s1", 1, "ZeroDivisionError: the driver is wrong")]
+    assert host.returned[-1].adopted == [("s1", 1, False)]
     (entry,) = [one for one in caplog.records if one.name == "kilonova.compute.reconcile"]
     assert entry.exc_info

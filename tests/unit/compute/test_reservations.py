@@ -13,7 +13,7 @@ from kilonova.compute.drivers.libvirt import rebuild_room
 from kilonova.compute.drivers.libvirt.disks import DISK, GIB, Disks
 from kilonova.compute.drivers.libvirt.images import Bases, FolderImages
 from kilonova.compute.drivers.libvirt.rebuild_room import RebuildRoom
-from kilonova.compute.drivers.libvirt.reservations import RESERVED
+from kilonova.compute.drivers.libvirt.reservations import RESERVED, Reservation, Reservations
 from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
@@ -172,7 +172,53 @@ def test_a_file_system_without_a_byte_refuses(root: Path, free: list[int], monke
     with pytest.raises(Failed) as why:
         find(root, "one")
     assert why.value.code == "host_storage" and "No space left on device" in why.value.message
+    assert why.value.elsewhere
     assert on(root).is_whole("one", 1) and not on(root).directory("one", 2).exists()
+
+
+def test_a_promise_is_written_before_the_room_is_looked_for(
+    root: Path, free: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two hosts that share the storage, at least one sees the other's."""
+    seen: list[list[str]] = []
+    monkeypatch.setattr(rebuild_room, "free_bytes", lambda _: seen.append(reserved(root)) or NEED)
+    assert find(root, "one") == BESIDE
+    assert seen == [["one"]]
+
+
+def test_a_refused_rebuild_of_a_server_that_has_no_other_copy_leaves_no_directory(root: Path, free: list[int]) -> None:
+    with pytest.raises(Failed):
+        find(root, "three", image="new")
+    assert not (root / "root/host1/three").exists() and (root / "root/host1").exists()
+
+
+def reservation(**changes: Any) -> Reservation:
+    given = {"of_copy": 1, "keeps_ephemeral": False, "image": "new", "image_least": MIB, "image_most": GIB, "disks": 0}
+    return Reservation(**given | changes)
+
+
+def test_an_image_that_is_here_is_not_counted_again(root: Path, free: list[int]) -> None:
+    disks = on(root)
+    reservations = Reservations(root / "root", disks, disks._bases)
+    reservations.write("one", 2, reservation())
+    assert reservations.held("two", 2, "other") == (MIB, GIB)
+    assert reservations.held("two", 2, "new") == (0, 0), "it is fetched for both"
+    assert reservations.held("one", 2, "other") == (0, 0), "its own"
+    asyncio.run(disks._bases.ensure("new", ""))
+    assert reservations.held("two", 2, "other") == (0, 0)
+
+
+def test_what_a_copy_takes_is_what_goes_with_it(root: Path, free: list[int]) -> None:
+    disks = on(root)
+    reservations = Reservations(root / "root", disks, disks._bases)
+    place = disks.ready_directory("three", 1)
+    reservations.write("three", 1, reservation())
+    assert reservations.taken(place, keeps_ephemeral=False) == 0, "the promise itself is nothing"
+    blocks = 64 * 1024
+    for name in ("disk.qcow2", "disk.2.layer", "ephemeral0.qcow2", "ephemeral0.2.layer", "swap.raw"):
+        (place / name).write_bytes(b"\1" * blocks)
+    assert reservations.taken(place, keeps_ephemeral=False) == 5 * blocks
+    assert reservations.taken(place, keeps_ephemeral=True) == 3 * blocks, "a kept disk keeps its layers"
 
 
 HOSTILE = {"of_copy": 1, "keeps_ephemeral": False, "image": "x", "image_least": 0, "image_most": 0, "disks": 0}

@@ -81,10 +81,10 @@ def test_the_last_to_leave_closes_the_line(seconds: int) -> None:
         assert line.closed == 0 and line.readers == 1
         await last.close()
         assert line.closed > 0, "at once"
-        await settle()
-        assert line.readers == 0, "nobody reads it any more"
         await guests.lines.join("s", 1)
         assert len(guests.made) == 2, "the next user gets a new one"
+        await settle()
+        assert line.readers == 0, "nobody reads it any more"
 
     asyncio.run(story())
 
@@ -119,6 +119,8 @@ def test_a_line_that_has_ended_ends_for_its_users_and_is_opened_again() -> None:
             await user.close()  # late, and of the line before
         guests.made[1].output.put_nowait(b"booted")
         assert await asyncio.wait_for(again.read(), 5) == b"booted"
+        await guests.lines.join("s", 1)
+        assert len(guests.made) == 2
 
     asyncio.run(story())
 

@@ -37,6 +37,7 @@ class Agent:
         self.done.append("started")
 
     async def stop(self) -> None:
+        await asyncio.sleep(0.5)
         self.done.append("stopped")
         self.refuse("")
 

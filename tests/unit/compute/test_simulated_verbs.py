@@ -356,6 +356,22 @@ def test_a_guest_finds_its_volumes_when_it_boots_and_while_it_runs(tmp_path: Pat
     again.close()
 
 
+def test_the_volumes_of_a_guest_that_is_off_are_there_after_a_restart(tmp_path: Path) -> None:
+    for given in (True, False):
+        cloud = Cloud(1, persist=tmp_path / "hardware")
+        driver = cloud.drivers["host1"]
+        cloud.ask(driver.ensure_disk(spec()))
+        if given:
+            cloud.ask(driver.ensure_defined(spec()))
+            cloud.ask(driver.ensure_volume("s1", 1, VOLUME))
+        else:
+            cloud.ask(driver.ensure_no_volume("s1", 1, "a1"))
+        cloud.close()
+        again = Cloud(1, persist=tmp_path / "hardware")
+        assert [one.volumes for one in again.hardware.survey()] == [("a1",) if given else ()]
+        again.close()
+
+
 @pytest.mark.parametrize(
     ("state", "code", "final"), [("none", "no_guest", True), ("off", "guest_off", False), ("on", "", False)]
 )

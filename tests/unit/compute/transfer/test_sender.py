@@ -40,6 +40,7 @@ class There:
     def __init__(self) -> None:
         self.answers: dict[str, list[Answer]] = {"GET": [state()], "PUT": [(204, b"")], "POST": [(204, b"")]}
         self.requests: list[tuple[str, str, str, bytes]] = []
+        self.closes = False  # each connection after its answer
         there = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -49,7 +50,7 @@ class There:
                 if self.headers.get("Transfer-Encoding") != "chunked":
                     return self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 body = b""
-                while length := int(self.rfile.readline(), 16):
+                while length := int(self.rfile.readline() or b"0", 16):
                     body += self.rfile.read(length)
                     self.rfile.readline()
                 self.rfile.readline()
@@ -60,6 +61,8 @@ class There:
                 answers = there.answers[self.command]
                 status, text = answers.pop(0) if len(answers) > 1 else answers[0]
                 self.send_response(status)
+                if there.closes:
+                    self.send_header("Connection", "close")
                 if status != 204:
                     self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -69,7 +72,11 @@ class There:
 
             def log_message(self, *_: Any) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """A sender may stop in the middle of a piece."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/base/"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -142,6 +149,13 @@ def test_a_base_says_of_which_image_it_is(there: There, disk: Path) -> None:
         f"/base/disks/s1/7/base.raw?size={SIZE}&image=i+1",
         f"/base/disks/s1/7/disk.qcow2?size={SIZE}",
     }
+
+
+def test_a_sent_disk_is_not_held_open(there: There, disk: Path) -> None:
+    """A removed one would take its room until the agent is started again."""
+    send(there, SentFile(disk, "disk.qcow2"))
+    opened = [path for path in Path("/proc/self/fd").iterdir() if path.exists() and path.samefile(disk)]
+    assert opened == []
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
@@ -256,3 +270,49 @@ def test_a_sender_that_is_cancelled_has_ended(there: There, disk: Path, monkeypa
         assert sending.cancelled() and ended.is_set()
 
     asyncio.run(story())
+
+
+class Pauses(threading.Event):
+    """Nobody really waits."""
+
+    seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return self.is_set()
+
+
+@pytest.mark.parametrize(("patience", "pause"), [(5.0, 0.001), (0.0001, 0.0001)])
+def test_a_sender_pauses_between_two_tries(
+    there: There, disk: Path, monkeypatch: pytest.MonkeyPatch, patience: float, pause: float
+) -> None:
+    monkeypatch.setattr(Pauses, "seconds", [])
+    monkeypatch.setattr(sender, "threading", SimpleNamespace(Event=Pauses))
+    monkeypatch.setattr(sender, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    there.answers["GET"] = [(503, said("disk_again")), (503, said("disk_again")), state(whole=True)]
+    send(there, SentFile(disk, "disk.qcow2"), patience=patience)
+    assert Pauses.seconds == [pause, pause]
+
+
+def test_a_destination_may_close_each_connection_after_its_answer(there: There, disk: Path) -> None:
+    there.closes = True
+    assert send(there, SentFile(disk, "disk.qcow2")) == SIZE
+    assert there.methods() == ["GET", "PUT", "POST"]
+
+
+def test_a_stopped_sender_does_not_send_its_disk_to_the_end(
+    there: There, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (8 * SMALLEST_PIECE))
+    stop, numbers = threading.Event(), list[bytes]()
+
+    def digest(piece: bytes) -> bytes:
+        numbers.append(piece)
+        if len(numbers) == 2:
+            stop.set()
+        return digest_of(piece)
+
+    monkeypatch.setattr(sender, "digest_of", digest)
+    route = DiskRoute(url=there.url, token="t")
+    job = sender._Job(route, "/disks/s1/7/disk.qcow2", SentFile(tmp_path / "large", "disk.qcow2"), "", 5.0, stop)
+    assert job.run() == 2 * SMALLEST_PIECE and len(numbers) == 2
