@@ -308,7 +308,9 @@ class Agent:
         OPERATION.set(order.operation)  # of this task, in all that it logs
         result, error = await self._perform(order)
         following = await self._finish(order, result, error, goes_on=True)
-        self._running.pop(order.server, None)  # its own entry: an order that replaces this one aborts it first
+        running = self._running.get(order.server)
+        if running is not None and (running.turn, running.ordinal) == (order.turn, order.ordinal):
+            del self._running[order.server]
         if following is not None:
             await self._begin(following)
         await self._powers.read_again(order.server)

@@ -166,6 +166,7 @@ class Cells:
         self._check_is_nobodys(address)
         try:
             await refuse_unless_vacant(name, address, self.clock)
+            await self.stores.roll.check(name, address)  # before anything is written there
             await upgrade(address, "cell")
             store = await self.stores.claim_cell(name, address, self.clock)
         except Unreachable as why:

@@ -61,9 +61,9 @@ class ServerQuery:
     skips_away: bool = True  # else a cell that does not answer is an error
 
     def takes(self, record: ServerRecord) -> bool:
-        """Judge a record that was read by the project in question."""
         return (
-            (self.host is None or record.host == self.host)
+            (self.project_id is None or record.project_id == self.project_id)
+            and (self.host is None or record.host == self.host)
             and (self.deleted is None or record.deleted == self.deleted)
             and (self.vm_states is None or record.vm_state in self.vm_states)
             and (self.changed_since is None or record.updated_at >= self.changed_since)

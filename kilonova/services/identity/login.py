@@ -50,7 +50,7 @@ _domain = projects.alias("domain")
 _USER_BY_NAMES = Sql(
     select(users)
     .join(_domain, _domain.c.id == users.c.domain_id)
-    .where(users.c.name == bindparam("name"), _domain.c.name == bindparam("domain"))
+    .where(users.c.name == bindparam("name"), _domain.c.name == bindparam("domain"), _domain.c.is_domain == 1)
 )
 _PROJECT_BY_NAMES = Sql(
     select(projects)
@@ -91,7 +91,7 @@ async def find_scope(tx: Tx, kind: str, which: Which) -> Scope:
     if which.id:
         return Scope(kind, which.id)
     if kind == DOMAIN:
-        row = await rows.fetch(tx, projects, name=which.name, domain_id="")
+        row = await rows.fetch(tx, projects, name=which.name, domain_id="", is_domain=1)
     elif which.domain_id:
         row = await rows.fetch(tx, projects, name=which.name, domain_id=which.domain_id)
     else:

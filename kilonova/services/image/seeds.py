@@ -59,7 +59,7 @@ async def _is_needed(control: Store, files: ImageFiles, name: str) -> bool:
 
     async def look(tx: Tx) -> tuple[bool, bool]:
         planted = await rows.fetch(tx, image_seeds, name=name) is not None
-        return planted, await rows.fetch(tx, images, file=image_id) is not None
+        return planted, await rows.fetch(tx, images, id=image_id, file=image_id) is not None
 
     was_planted, is_there = await control.read(look)
     return not was_planted or (is_there and image_id not in await files.names())
