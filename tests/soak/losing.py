@@ -240,4 +240,5 @@ def _ended(running: Running) -> tuple[Condition, int]:
     child, status = os.waitpid(-1, 0)
     condition, scratch = running.pop(child)
     shutil.rmtree(scratch, ignore_errors=True)
-    return condition, os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(status)
+    return condition, code if code >= 0 else NOTICED  # killed: it took all the memory, or crashed
