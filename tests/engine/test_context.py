@@ -106,6 +106,9 @@ def test_a_copy_keeps_its_claim_unless_its_host_reports_another(play: Play) -> N
         assert len(await desk.all(cell.copies)) == 1, "it is whole"
         await applied(desk, lambda ctx: ctx.drop_copy(7, "host1"))
         assert await desk.all(cell.copies) == []
+        await applied(desk, lambda ctx: ctx.set_copy(8, "host1", "making"))
+        await applied(desk, lambda ctx: ctx.forget_planned_copy(8, "host1"))
+        assert await desk.all(cell.copies) == [], "nobody has begun to make it"
 
     play(story)
 
@@ -139,9 +142,22 @@ def test_the_server_is_changed_in_its_turn_alone(play: Play) -> None:
 def test_a_step_of_a_server_that_is_gone_is_superseded(play: Play) -> None:
     async def story(desk: Desk) -> None:
         ctx = await applied(desk, lambda ctx: None, server_id="t")
+        ctx.set_server(name="changed")
         assert ctx.changed_server is None
         with pytest.raises(Superseded, match="server t is no longer in cell1"):
             _ = ctx.row
+
+    play(story)
+
+
+def test_writes_elsewhere_carry_server_turn_and_ordinal(play: Play) -> None:
+    """Law 1. An operation without a server has a fence of nobody's."""
+
+    async def story(desk: Desk) -> None:
+        for server, name in (("s", "s"), (None, "")):
+            fence = (await applied(desk, lambda ctx: None, server_id=server, ordinal=9)).fence
+            assert (fence.server, fence.turn, fence.ordinal) == (name, SERVER["turn"], 9)
+            assert fence.control is desk.engine.world.db.control
 
     play(story)
 
@@ -172,11 +188,12 @@ def loaded(cloud: SmallCloud, **values: Any) -> Server:
 
 
 def test_a_guest_gets_the_volumes_that_have_an_attachment(small_cloud: SmallCloud) -> None:
-    volumes = [
-        {"id": f"b{n}", "volume_id": f"v{n}", "attachment_id": a, "device": "/dev/vdb"} for n, a in enumerate(["a", ""])
-    ]
+    volumes = [{"id": one, "volume_id": f"v{one}", "attachment_id": one} for one in ("a", "", "b")]
+    volumes[2]["tag"] = "t"
     server = loaded(small_cloud, volume_info=to_json(volumes))
-    assert [(one.volume, one.attachment) for one in guest_spec(server, 1).volumes] == [("v0", "a")]
+    assert [(one.volume, one.attachment, one.tag) for one in guest_spec(server, 1).volumes] == [
+        *(("va", "a", ""), ("vb", "b", "t")),
+    ]
 
 
 def test_a_guest_is_made_by_the_flavor_that_its_copy_has(small_cloud: SmallCloud) -> None:
@@ -203,6 +220,12 @@ def test_what_a_guest_finds_about_itself(
     contents = guest_spec(loaded(small_cloud, details=to_json(details)), 1).contents
     assert contents is not None
     assert ([key.text for key in contents.public_keys], contents.config_drive) == (keys, drive)
+
+
+@pytest.mark.parametrize(("zone", "shown"), [(None, ""), ("here", "here")])
+def test_a_guest_knows_its_zone(small_cloud: SmallCloud, zone: str | None, shown: str) -> None:
+    contents = guest_spec(loaded(small_cloud, details=to_json({"availability_zone": zone})), 1).contents
+    assert contents is not None and contents.availability_zone == shown
 
 
 def test_a_step_without_a_guest_has_no_definition_of_one() -> None:
