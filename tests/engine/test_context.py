@@ -21,6 +21,7 @@ from kilonova.engine.facts import OperationFacts, changed, copy_of, document_of,
 from kilonova.engine.model import Target
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables import cell
+from kilonova.store import rows
 from kilonova.world import Tx
 from tests.engine.desk import SERVER, Desk
 from tests.engine.rows_of_one import operation
@@ -277,18 +278,30 @@ def test_a_debt_is_recorded_once_and_its_host_called_back_each_time(play: Play) 
             seen.append(debt["after"])
         assert seen == ["{}", '{"first":1}', '{"first":1}', '{"second":2}']
         assert (debt["host"], debt["copy"], debt["verb"], debt["operation_id"]) == ("host1", 3, "ensure_absent", "o")
+        await desk.journal.write(lambda tx: owe_removal(tx, "host1", "s", 4, "o", 5.0, {"new": 1}))
+        assert [one["after"] for one in await desk.all(cell.debts, copy=4)] == ['{"new":1}']
         hosts = {row["name"]: (row["epoch"] > 1, row["returning"]) for row in await desk.all(cell.hosts)}
         assert hosts == {"host1": (True, 1), "host2": (False, 0)}
 
     play(story)
 
 
-def test_details_are_changed_field_by_field(play: Play) -> None:
+def test_details_are_changed_field_by_field(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a locked row: its owner may change other fields at the same time."""
+    locks, really = list[bool](), rows.fetch
+
+    async def fetch(tx: Tx, table: Any, *, lock: bool = False, **keys: Any) -> Any:
+        locks.append(lock)
+        return await really(tx, table, lock=lock, **keys)
+
+    monkeypatch.setattr(rows, "fetch", fetch)
+
     async def story(desk: Desk) -> None:
         await desk.change(cell.servers, {"details": '{"description": "mine", "tags": ["a"]}'}, id="s")
         await desk.journal.write(lambda tx: edit_details(tx, "s", {"tags": ["b"]}, name="changed"))
         server = await desk.server()
         assert (server["details"], server["name"]) == ('{"description":"mine","tags":["b"]}', "changed")
+        assert locks == [True]
         await desk.journal.write(lambda tx: edit_details(tx, "s", {}, name="not without a change"))
         await desk.journal.write(lambda tx: edit_details(tx, "t", {"tags": []}))
         assert (await desk.server())["name"] == "changed"
