@@ -11,15 +11,17 @@ import pytest
 
 from kilonova.domain.errors import Superseded
 from kilonova.domain.hardware import HardwareRequest, HostClaim
+from kilonova.domain.messages import StepFacts
 from kilonova.domain.numa import GuestCell
 from kilonova.domain.server import Flavor, Server, to_json
 from kilonova.engine.context import HostContext, guest_spec
 from kilonova.engine.core import context_for, load_server
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.details import edit_details
-from kilonova.engine.facts import OperationFacts, changed, copy_of, document_of, learn
+from kilonova.engine.facts import OperationFacts, changed, copy_of, document_of, for_host, learn
 from kilonova.engine.model import Target
 from kilonova.operations import REGISTRY
+from kilonova.operations.facts import CopyFacts
 from kilonova.schema.tables import cell
 from kilonova.store import rows
 from kilonova.world import Tx
@@ -254,6 +256,11 @@ def test_only_facts_that_differ_are_stored() -> None:
     assert changed(before, after) == {"one": 2} and before.one == 1
     learn(before, {"many": [3]})
     assert document_of(before) == {"one": 1, "many": [3]}
+
+
+def test_a_host_gets_the_facts_that_its_steps_use_by_their_names() -> None:
+    sent = for_host(CopyFacts(host="host1", copy=3, was="stopped"))
+    assert isinstance(sent, StepFacts) and sent.was == "stopped"
 
 
 def test_an_operation_holds_nothing_of_its_own_unless_it_says_so() -> None:
