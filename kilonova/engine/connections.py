@@ -23,14 +23,13 @@ async def with_devices(world: World, order: StepOrder, host: str, *, has_ports: 
     guest = await with_volumes(world, order.guest, host)
     if has_ports:
         guest = await with_ports(world, guest, filters=filters)
-    return msgspec.structs.replace(order, guest=guest, image=await _image(world, order))
+    return msgspec.structs.replace(order, guest=guest, image=await _image(world, order, guest.image))
 
 
-async def _image(world: World, order: StepOrder) -> ImageOrder | None:
+async def _image(world: World, order: StepOrder, image: str) -> ImageOrder | None:
     token = order.secrets.get(IMAGE_TOKEN)
-    if order.guest is None or token is None or world.image is None:
+    if token is None or world.image is None:
         return None
-    image = order.guest.image
     return ImageOrder(image=image, token=token, content=await world.image.content(image))
 
 
@@ -47,7 +46,7 @@ async def ports_of(world: World, servers: Sequence[str], *, filters: bool) -> di
 
 
 async def with_volumes(world: World, guest: GuestSpec, host: str) -> GuestSpec:
-    if not guest.volumes or world.volume is None:
+    if world.volume is None:
         return guest
     volumes = [await _connected(world.volume, one, host) for one in guest.volumes]
     return msgspec.structs.replace(guest, volumes=[one for one in volumes if one is not None])

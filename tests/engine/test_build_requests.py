@@ -11,6 +11,7 @@ from kilonova.domain.details import Details
 from kilonova.domain.network import WantedPort
 from kilonova.domain.params import BuildRequest, ServerSpec
 from kilonova.domain.server import Flavor
+from kilonova.engine import journal
 from kilonova.engine.build_requests import places_of, put_request, stored_spec, take_request
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables.control import build_requests
@@ -77,9 +78,20 @@ def test_where_a_server_that_is_being_placed_may_be_inserted(facts: Any, mode: s
     ],
 )
 def test_a_delete_takes_the_request_and_ends_its_placing(
-    small_cloud: SmallCloud, placing: dict[str, Any], places: list[str], state: str
+    small_cloud: SmallCloud,
+    monkeypatch: pytest.MonkeyPatch,
+    placing: dict[str, Any],
+    places: list[str],
+    state: str,
 ) -> None:
-    """Of one of many that are placed together, none is."""
+    """Of one of many that are placed together, none is. A conductor may be about to end its step: it is locked."""
+    locks, really = list[bool](), journal.load
+
+    async def load(tx: Any, operation_id: str, *, lock: bool = False) -> Any:
+        locks.append(lock)
+        return await really(tx, operation_id, lock=lock)
+
+    monkeypatch.setattr(journal, "load", load)
 
     async def story() -> None:
         engine = small_cloud.engine()
@@ -91,7 +103,7 @@ def test_a_delete_takes_the_request_and_ends_its_placing(
             await control.write(lambda tx, name=name: put_request(tx, name, 3, "o", SPEC))
         request: Any = {"server_id": "s", "operation_id": "o"}
         taken = await control.write(lambda tx: take_request(tx, request, "heir", REGISTRY["delete_unplaced"], 7.0))
-        assert taken == places
+        assert taken == places and locks == [True]
         assert [row["server_id"] for row in await read(engine, "control", build_requests)] == ["t"]
         (op,) = await read(engine, "control", operations)
         assert (op["state"], op["superseded_by"]) == (state, "heir" if state == "superseded" else None)

@@ -11,16 +11,19 @@ import pytest
 
 from kilonova.domain.errors import Superseded
 from kilonova.domain.hardware import HardwareRequest, HostClaim
+from kilonova.domain.messages import StepFacts
 from kilonova.domain.numa import GuestCell
 from kilonova.domain.server import Flavor, Server, to_json
 from kilonova.engine.context import HostContext, guest_spec
 from kilonova.engine.core import context_for, load_server
 from kilonova.engine.debts import owe_removal
 from kilonova.engine.details import edit_details
-from kilonova.engine.facts import OperationFacts, changed, copy_of, document_of, learn
+from kilonova.engine.facts import OperationFacts, changed, copy_of, document_of, for_host, learn
 from kilonova.engine.model import Target
 from kilonova.operations import REGISTRY
+from kilonova.operations.facts import CopyFacts
 from kilonova.schema.tables import cell
+from kilonova.store import rows
 from kilonova.world import Tx
 from tests.engine.desk import SERVER, Desk
 from tests.engine.rows_of_one import operation
@@ -106,6 +109,9 @@ def test_a_copy_keeps_its_claim_unless_its_host_reports_another(play: Play) -> N
         assert len(await desk.all(cell.copies)) == 1, "it is whole"
         await applied(desk, lambda ctx: ctx.drop_copy(7, "host1"))
         assert await desk.all(cell.copies) == []
+        await applied(desk, lambda ctx: ctx.set_copy(8, "host1", "making"))
+        await applied(desk, lambda ctx: ctx.forget_planned_copy(8, "host1"))
+        assert await desk.all(cell.copies) == [], "nobody has begun to make it"
 
     play(story)
 
@@ -139,9 +145,22 @@ def test_the_server_is_changed_in_its_turn_alone(play: Play) -> None:
 def test_a_step_of_a_server_that_is_gone_is_superseded(play: Play) -> None:
     async def story(desk: Desk) -> None:
         ctx = await applied(desk, lambda ctx: None, server_id="t")
+        ctx.set_server(name="changed")
         assert ctx.changed_server is None
         with pytest.raises(Superseded, match="server t is no longer in cell1"):
             _ = ctx.row
+
+    play(story)
+
+
+def test_writes_elsewhere_carry_server_turn_and_ordinal(play: Play) -> None:
+    """Law 1. An operation without a server has a fence of nobody's."""
+
+    async def story(desk: Desk) -> None:
+        for server, name in (("s", "s"), (None, "")):
+            fence = (await applied(desk, lambda ctx: None, server_id=server, ordinal=9)).fence
+            assert (fence.server, fence.turn, fence.ordinal) == (name, SERVER["turn"], 9)
+            assert fence.control is desk.engine.world.db.control
 
     play(story)
 
@@ -172,11 +191,12 @@ def loaded(cloud: SmallCloud, **values: Any) -> Server:
 
 
 def test_a_guest_gets_the_volumes_that_have_an_attachment(small_cloud: SmallCloud) -> None:
-    volumes = [
-        {"id": f"b{n}", "volume_id": f"v{n}", "attachment_id": a, "device": "/dev/vdb"} for n, a in enumerate(["a", ""])
-    ]
+    volumes = [{"id": one, "volume_id": f"v{one}", "attachment_id": one} for one in ("a", "", "b")]
+    volumes[2]["tag"] = "t"
     server = loaded(small_cloud, volume_info=to_json(volumes))
-    assert [(one.volume, one.attachment) for one in guest_spec(server, 1).volumes] == [("v0", "a")]
+    assert [(one.volume, one.attachment, one.tag) for one in guest_spec(server, 1).volumes] == [
+        *(("va", "a", ""), ("vb", "b", "t")),
+    ]
 
 
 def test_a_guest_is_made_by_the_flavor_that_its_copy_has(small_cloud: SmallCloud) -> None:
@@ -203,6 +223,12 @@ def test_what_a_guest_finds_about_itself(
     contents = guest_spec(loaded(small_cloud, details=to_json(details)), 1).contents
     assert contents is not None
     assert ([key.text for key in contents.public_keys], contents.config_drive) == (keys, drive)
+
+
+@pytest.mark.parametrize(("zone", "shown"), [(None, ""), ("here", "here")])
+def test_a_guest_knows_its_zone(small_cloud: SmallCloud, zone: str | None, shown: str) -> None:
+    contents = guest_spec(loaded(small_cloud, details=to_json({"availability_zone": zone})), 1).contents
+    assert contents is not None and contents.availability_zone == shown
 
 
 def test_a_step_without_a_guest_has_no_definition_of_one() -> None:
@@ -232,6 +258,11 @@ def test_only_facts_that_differ_are_stored() -> None:
     assert document_of(before) == {"one": 1, "many": [3]}
 
 
+def test_a_host_gets_the_facts_that_its_steps_use_by_their_names() -> None:
+    sent = for_host(CopyFacts(host="host1", copy=3, was="stopped"))
+    assert isinstance(sent, StepFacts) and sent.was == "stopped"
+
+
 def test_an_operation_holds_nothing_of_its_own_unless_it_says_so() -> None:
     plain = OperationFacts()
     assert (plain.flavor_of(1), plain.flavors(), plain.consumers_held()) == (None, [], [])
@@ -254,18 +285,30 @@ def test_a_debt_is_recorded_once_and_its_host_called_back_each_time(play: Play) 
             seen.append(debt["after"])
         assert seen == ["{}", '{"first":1}', '{"first":1}', '{"second":2}']
         assert (debt["host"], debt["copy"], debt["verb"], debt["operation_id"]) == ("host1", 3, "ensure_absent", "o")
+        await desk.journal.write(lambda tx: owe_removal(tx, "host1", "s", 4, "o", 5.0, {"new": 1}))
+        assert [one["after"] for one in await desk.all(cell.debts, copy=4)] == ['{"new":1}']
         hosts = {row["name"]: (row["epoch"] > 1, row["returning"]) for row in await desk.all(cell.hosts)}
         assert hosts == {"host1": (True, 1), "host2": (False, 0)}
 
     play(story)
 
 
-def test_details_are_changed_field_by_field(play: Play) -> None:
+def test_details_are_changed_field_by_field(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a locked row: its owner may change other fields at the same time."""
+    locks, really = list[bool](), rows.fetch
+
+    async def fetch(tx: Tx, table: Any, *, lock: bool = False, **keys: Any) -> Any:
+        locks.append(lock)
+        return await really(tx, table, lock=lock, **keys)
+
+    monkeypatch.setattr(rows, "fetch", fetch)
+
     async def story(desk: Desk) -> None:
         await desk.change(cell.servers, {"details": '{"description": "mine", "tags": ["a"]}'}, id="s")
         await desk.journal.write(lambda tx: edit_details(tx, "s", {"tags": ["b"]}, name="changed"))
         server = await desk.server()
         assert (server["details"], server["name"]) == ('{"description":"mine","tags":["b"]}', "changed")
+        assert locks == [True]
         await desk.journal.write(lambda tx: edit_details(tx, "s", {}, name="not without a change"))
         await desk.journal.write(lambda tx: edit_details(tx, "t", {"tags": []}))
         assert (await desk.server())["name"] == "changed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -99,9 +100,12 @@ def test_what_no_other_try_can_mend_is_raised_at_once(small_cloud: SmallCloud, e
     assert tried(small_cloud, "control", "me", error, 1) == (False, [])
 
 
+@pytest.mark.parametrize("tried_by", ["engine", "store"])
 def test_an_operation_that_ended_is_logged_once_and_only_when_that_is_committed(
-    small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    small_cloud: SmallCloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tried_by: str
 ) -> None:
+    """Whoever runs the transaction again: a store does where two of them conflict."""
+
     async def story() -> None:
         engine = small_cloud.engine()
         journal: Any = engine.world.db.cell("cell1")
@@ -114,6 +118,9 @@ def test_an_operation_that_ended_is_logged_once_and_only_when_that_is_committed(
                 if next(failures, False):
                     raise CommitFailed("full")
 
+            if tried_by == "store":
+                with contextlib.suppress(CommitFailed):
+                    await write(spoiled)
             await write(spoiled)
 
         async def end(tx: Any) -> None:

@@ -1,7 +1,10 @@
 """What comes next: the pure heart of the engine."""
 
+import copy
+
 import pytest
 
+from kilonova.domain.operation import BACK, FORWARD
 from kilonova.engine.course import (
     INHERIT,
     Begun,
@@ -183,7 +186,10 @@ def test_an_abandoned_step_without_a_way_back_is_skipped_and_the_rest_is_done():
     clean = begin(operation, course, {})
     assert fail(operation, course, clean, final=True).waits
     sweep = after_abandon(operation, course, {}, "do", Problem(code="abandoned", message="enough"), True)
-    assert (sweep.step, sweep.way) == ("sweep", "do")
+    assert (sweep.step, sweep.way, course.mode) == ("sweep", "do", FORWARD)
+    assert after_success(operation, copy.deepcopy(course), {}, "do", True) == End("failed"), (
+        "it was not done as a whole"
+    )
     end = fail(operation, course, sweep, final=True, committed=True)
     assert (end, course.problem.code) == (End("failed"), "abandoned"), "a later failure does not hide it"
 
@@ -225,14 +231,66 @@ def test_an_heir_undoes_first_and_an_inherited_undo_keeps_its_first_owner():
     assert (move.step, move.way, move.owner, move.kind) == ("c", "undo", "op1", "plain")
     names, move = undone(operation, course, move)
     assert names == ["c", "a"]
-    assert (move.step, move.way, move.owner) == ("a", "do", "")
+    assert (move.step, move.way, move.owner, course.mode) == ("a", "do", "", FORWARD)
 
 
 def test_cancelled():
     operation, course = Plain(), Course()
     begin(operation, course, {})
     move = turn_back(operation, course, {}, Problem(code="cancelled", message="by test"), False)
+    assert course.mode == BACK
     assert undone(operation, course, move) == (["a"], End("cancelled"))
+
+
+def test_one_that_is_cancelled_on_its_way_elsewhere_goes_nowhere():
+    operation, course = Rerouting(), Course()
+    begin(operation, course, {})
+    b = after_success(operation, course, {}, "do", False)
+    assert fail(operation, course, b, elsewhere=True).way == "undo"
+    move = turn_back(operation, course, {}, Problem(code="cancelled", message="by test"), False)
+    names, move = undone(operation, course, move)
+    assert (names, move.step) == (["b", "a"], "bury")
+
+
+def test_an_ending_is_tried_until_it_works():
+    operation, course = Rerouting(), Course()
+    bury = undone(operation, course, fail(operation, course, begin(operation, course, {}), final=True))[1]
+    again = fail(operation, course, bury, final=True)
+    assert (again.step, again.way, again.waits) == ("bury", "do", True)
+
+
+def test_another_host_is_tried_from_the_first_step_on():
+    class FromStart(Rerouting):
+        again_from = "a"
+
+    operation, course = FromStart(), Course()
+    names, move = undone(operation, course, fail(operation, course, begin(operation, course, {}), elsewhere=True))
+    assert (names, move.step, move.way, course.attempt, course.mode) == (["a"], "a", "do", 2, FORWARD)
+
+
+def test_an_operation_that_tries_no_other_host_turns_back():
+    operation, course = Plain(), Course()
+    fail(operation, course, begin(operation, course, {}), elsewhere=True)
+    assert course.mode == BACK
+
+
+@pytest.mark.parametrize(
+    ("middle", "names"),
+    [
+        (Step("b", work, on=CONTROL), ["c", "a"]),
+        (Step("b", work, on=CONTROL, undo=work, no_return=True), ["c", "b", "a"]),
+        (Step("b", work, on=CONTROL, no_return=True), ["c"]),
+    ],
+)
+def test_only_a_step_of_no_return_without_an_undo_ends_what_is_undone(middle, names):
+    class Three(Operation):
+        steps = [Step("a", work, on=CONTROL, undo=work), middle, Step("c", work, on=CONTROL, undo=work)]
+
+    operation, course = Three(), Course()
+    begin(operation, course, {})
+    after_success(operation, course, {}, "do", False)
+    c = after_success(operation, course, {}, "do", True)
+    assert undone(operation, course, fail(operation, course, c, final=True, committed=True), True)[0] == names
 
 
 @pytest.mark.parametrize("leave", ["succeed", "cancel", "abandon"])
