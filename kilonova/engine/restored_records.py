@@ -246,14 +246,14 @@ async def map_recorded(tx: Tx, whereabouts: Whereabouts, now: float) -> int:
     for server, records in whereabouts.recorded.items():
         there = {name: row for name, row in records.items() if not row["deleted"]}
         mapping = await rows.fetch(tx, control.server_mappings, server_id=server)
-        is_mapped = mapping is not None and not mapping["queued_for_delete"]
+        mapped_to = None if mapping is None or mapping["queued_for_delete"] else mapping["cell"]
         if not there:
-            if is_mapped and mapping is not None and mapping["cell"] in records:
+            if mapped_to in records:
                 await unmap_server(tx, server)
                 changed += 1
             continue
-        if is_mapped and mapping is not None and mapping["cell"] in there:
-            await _count_with(tx, server, there[mapping["cell"]])
+        if mapped_to in there:
+            await _count_with(tx, server, there[mapped_to])
             continue
         name = max(there, key=lambda one: (one != CELL0, one))
         if await _map_to(tx, server, mapping, name, there[name], now):

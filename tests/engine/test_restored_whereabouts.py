@@ -11,6 +11,7 @@ from kilonova.domain.details import Details
 from kilonova.domain.params import ServerSpec
 from kilonova.domain.server import LOST, LOST_IN_MOVE, SETTLED, Flavor, flavor_document, from_json, to_json
 from kilonova.domain.volume import ServerVolume, WantedVolume, server_volumes
+from kilonova.engine import restored_records
 from kilonova.engine.restored_records import (
     MISSING,
     Whereabouts,
@@ -18,6 +19,7 @@ from kilonova.engine.restored_records import (
     map_recorded,
     record_attachments,
     record_missing,
+    settle_homes,
 )
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.placement import allocations, ledger, resource_classes, resource_providers
@@ -160,8 +162,15 @@ def test_a_lost_record_is_made_again_where_placement_has_its_claim(tmp_path: Pat
     with_stores(tmp_path, body)
 
 
-def test_a_lost_record_names_the_volumes_that_are_attached(tmp_path: Path) -> None:
-    """Not to be deleted with it. The first one is its root disk, if it boots from a volume."""
+def test_a_lost_record_names_the_ports_and_volumes_that_are_attached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to be deleted with it. The first volume is its root disk, if it boots from one."""
+
+    async def vifs(tx: Tx, servers: list[str]) -> dict[str, list[Any]]:
+        return {"has": []}
+
+    monkeypatch.setattr(restored_records, "vifs_of", vifs)
 
     async def body(stores: Stores) -> None:
         wanted = [WantedVolume(volume_id="x")]
@@ -180,6 +189,8 @@ def test_a_lost_record_names_the_volumes_that_are_attached(tmp_path: Path) -> No
         assert await record_missing(stores, "cell0", ["boots", "has", "none", "lost"], FLOOR) == 4  # type: ignore[arg-type]
         rows_of = await stores.see("cell0", cell.servers, "id", "volume_info", "cell0_failure", "host")
         found = {name: info for name, info, *_ in rows_of}
+        ports = dict(await stores.see("cell0", cell.servers, "id", "network_info"))
+        assert ports == {"boots": None, "has": "[]", "none": None, "lost": None}
         assert {row[2:] for row in rows_of} == {("not_known", None)}, "in cell0 it may be tried again"
         assert (found.pop("none"), found.pop("lost")) == (None, "[]")
         shown = {
@@ -268,3 +279,37 @@ def test_a_server_counts_with_the_size_that_it_has_by_its_record(tmp_path: Path)
         assert {name for name, text in specs.items() if '"name":"large"' in text} == {"resized"}
 
     play(tmp_path, body, "control")
+
+
+HOMES = {  # by cell: hidden, deleted, whether it had a guest → by cell: whether it is shown, and its state
+    "at home": ({"cell1": (0, 0, 1)}, {"cell1": (0, "active")}),
+    "on its way": ({"cell1": (1, 0, 0)}, {"cell1": (0, "error")}),
+    "waits": ({"cell1": (1, 0, 0)}, {"cell1": (1, "active")}),
+    "waits in two": ({"cell0": (0, 0, 0), "cell1": (1, 0, 0)}, {"cell0": (0, "active"), "cell1": (1, "active")}),
+    "in two": ({"cell0": (1, 0, 0), "cell1": (0, 0, 1)}, {"cell1": (0, "active")}),
+    "buried": ({"cell0": (0, 0, 0), "cell1": (0, 1, 1)}, {"cell0": (0, "active"), "cell1": (0, "active")}),
+}
+
+
+def test_each_server_has_one_home_and_is_seen_there(tmp_path: Path) -> None:
+    """Unless it waits for a host: then its build request is seen. A deleted record stays beside the other."""
+
+    async def body(stores: Stores) -> None:
+        for name, (records, _) in HOMES.items():
+            for one, (hidden, deleted, launched) in records.items():
+                values = {"hidden": hidden, "deleted": deleted, "launched_at": 1.0 if launched else None}
+                await stores.put(one, cell.servers, server(id=name, **values))
+        waiting = [{"server_id": name, "operation_id": "o", "server": "{}"} for name in HOMES if "waits" in name]
+        await stores.put("control", control.build_requests, *waiting)
+        whereabouts = await find_servers(stores)  # type: ignore[arg-type]
+        await settle_homes(stores, whereabouts)  # type: ignore[arg-type]
+        found: dict[str, dict[str, Any]] = {}
+        for one in stores.cells():
+            for name, hidden, state in await stores.see(one, cell.servers, "id", "hidden", "vm_state"):
+                found.setdefault(name, {})[one] = (hidden, state)
+        assert found == {name: after for name, (_, after) in HOMES.items()}
+        assert {name: set(records) for name, records in whereabouts.recorded.items()} == {
+            name: set(after) for name, (_, after) in HOMES.items()
+        }
+
+    with_stores(tmp_path, body)
