@@ -122,10 +122,6 @@ def up(port):
     return f"link set {link(TAP, port.port_id)} up"
 
 
-def down(port):
-    return f"link set {link(TAP, port.port_id)} down"
-
-
 def test_an_agent_does_not_start_without_its_programs(tmp_path):
     async def story():
         host = Host(tmp_path)

@@ -173,3 +173,7 @@ def test_connections_of_one_guest_and_of_all_are_limited(monkeypatch, most_of_on
             await asyncio.open_connection(*port)
 
     asyncio.run(story())
+
+
+def test_a_server_that_did_not_start_can_be_stopped():
+    asyncio.run(MetadataServer(find).stop())

@@ -17,7 +17,7 @@ from kilonova.compute.network.services import NetworkService, NetworkServices
 from tests.unit.compute.network.test_dhcp import PORT, frame
 
 OPTIONS = HostNetworkOptions("host1")
-OTHER = msgspec.structs.replace(PORT, port_id="q", network_id="m", mac="fa:16:3e:00:00:06", addresses=[])
+OTHER = msgspec.structs.replace(PORT, port_id="q", network_id="m", mac="fa:16:3e:00:00:06")
 FILES = {"latest/meta-data/hostname": b"web"}
 
 
@@ -83,7 +83,7 @@ def play(story):
     asyncio.run(whole())
 
 
-def test_known_guests_are_answered_and_nobody_else(opened):
+def test_known_guests_are_answered_and_nobody_else(opened, caplog):
     async def story(running):
         await running.update(OPTIONS, plugged(PORT), set())
         guests = opened.guests[namespace("n")]
@@ -94,6 +94,7 @@ def test_known_guests_are_answered_and_nobody_else(opened):
         assert len(await answers(guests, *[frame(DISCOVER)] * 3)) == 3
 
     play(story)
+    assert not caplog.records, "nothing went wrong in the loop"
 
 
 def test_the_mtu_that_fits_into_the_tunnel_is_told(opened):
@@ -158,9 +159,22 @@ def test_a_network_is_served_while_it_has_ports(opened):
         assert opened.entered[2:] == [namespace("m"), namespace("n")], "the new namespace has none of the old sockets"
         assert [one.fileno() for one in opened.every[3:6]] == [-1] * 3
         assert len(await answers(opened.guests[namespace("n")], frame(DISCOVER))) == 1
+        numbers = [opened.every[-3].fileno(), opened.every[-1].fileno()]
         await running.stop()
+        assert not any(asyncio.get_running_loop().remove_reader(number) for number in numbers), "nobody reads them"
         assert {one.fileno() for one in opened.every} == {-1}
         await running.update(OPTIONS, plugged(PORT), set())
         assert opened.entered[-1] == namespace("n")
 
     play(story)
+
+
+def test_a_service_that_did_not_start_can_be_stopped():
+    asyncio.run(NetworkService(OPTIONS, "n", describe).stop())
+
+
+def test_who_shall_forget_a_server_is_told():
+    forgotten = []
+    NetworkServices(describe, forgotten.append).forget("server")
+    NetworkServices(describe).forget("server")
+    assert forgotten == ["server"]

@@ -192,8 +192,7 @@ def test_the_node_is_told_of_routers_with_their_own_legs_and_addresses(bench: Ki
         one = told[closed["id"]]
         assert (one.gateway, one.next_hop, one.is_up, one.floating, one.routes) == (None, "", False, [], [])
         assert len(one.legs) == 2
-        one = told[narrow["id"]]
-        assert (one.next_hop, one.snat, one.legs) == ("", True, [])
+        assert (told[narrow["id"]].next_hop, told[narrow["id"]].snat, told[narrow["id"]].legs) == ("", True, [])
 
     bench.run(story)
 
