@@ -135,7 +135,7 @@ class Flavors:
         values = {"description": description, "updated_at": self._clock.now()}
 
         async def body(tx: Tx) -> FlavorRecord:
-            flavor = await _visible(tx, flavor_id, caller)
+            flavor = await _visible(tx, flavor_id, caller, lock=True)
             await rows.change(tx, flavors, values, number=flavor.number)
             return msgspec.structs.replace(flavor, **values)
 
@@ -193,7 +193,7 @@ class Flavors:
 
     async def withdraw(self, flavor_id: str, project: str, *, caller: Caller) -> list[str]:
         async def body(tx: Tx) -> list[str]:
-            flavor = await _visible(tx, flavor_id, caller)
+            flavor = await _visible(tx, flavor_id, caller, lock=True)
             if not await _ACCESS.remove(tx, flavor.number, project):
                 raise Refused("not_found", f"Flavor access not found for {flavor_id} / {project} combination.")
             return await _ACCESS.all(tx, flavor.number)

@@ -53,7 +53,8 @@ async def seed(control: Store, ids: Ids, first: FirstCloud, key: FirstKey, passw
     async def body(tx: Tx) -> bool:
         await rows.put(tx, identity_state, unless_there=True, id=1, version=0, seeded_at=None)
         state = await rows.fetch(tx, identity_state, lock=True, id=1)
-        if state is None or state["seeded_at"] is not None:
+        assert state is not None
+        if state["seeded_at"] is not None:
             return False
         await _seed_roles(tx, new)
         await _seed_projects(tx, new)

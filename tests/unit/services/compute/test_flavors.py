@@ -266,6 +266,8 @@ def test_old_versions_grant_public_ones_too(control: Run) -> None:
 
 
 LOCKED: dict[str, Act] = {
+    "description": lambda flavors: flavors.describe("id-b", "large", caller=ADMIN),
+    "withdrawal": lambda flavors: flavors.withdraw("id-b", "of-b", caller=ADMIN),
     "extra specs": lambda flavors: flavors.edit_specs("id-b", dict, caller=ADMIN),
     "grant": lambda flavors: flavors.grant("id-b", "new", caller=ADMIN, only_private=True),
     "deletion": lambda flavors: flavors.delete("id-b"),

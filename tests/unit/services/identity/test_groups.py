@@ -205,6 +205,7 @@ def test_what_is_refused_changes_nothing() -> None:
                 await act(home, ids)
             assert (why.value.code, await home.everything()) == (code, before), name
         await home.user("new", default_project_id="not there yet", password="x" * 4096)
+        await home.user("newer", default_project_id=await home.identity.project_named("demo"))
 
     at_home(story)
 

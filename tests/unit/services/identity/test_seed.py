@@ -181,3 +181,13 @@ def test_the_first_cloud_is_complete_and_its_roles_stay() -> None:
         assert len(cloud["token_keys"]) == 1
 
     at_home(story)
+
+
+def test_without_a_first_cloud_there_is_no_key() -> None:
+    async def story(home: Home) -> None:
+        for _ in range(2):
+            assert not await home.identity.prepare() and await home.identity.keys() == []
+        assert not await home.identity.is_prepared()
+        assert await home.identity.prepare(FIRST) and len(await home.identity.keys()) == 1
+
+    at_home(story, prepared=False)

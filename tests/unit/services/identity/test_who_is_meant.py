@@ -190,3 +190,13 @@ def test_each_refused_login_is_logged_with_what_was_said(caplog: pytest.LogCaptu
         assert caplog.text == ""
 
     at_home(story)
+
+
+def test_a_token_is_good_at_a_process_that_has_just_started() -> None:
+    async def story(home: Home) -> None:
+        first = await home.log_in()
+        again = await home.another().authenticate(Login(token=first.token, scope=UNSCOPED))
+        assert again.claims.user_id == first.claims.user_id
+        assert await home.another().inspect(first.token) is not None
+
+    at_home(story)

@@ -161,6 +161,7 @@ def test_an_image_that_is_not_queued_takes_no_bytes(tmp_path: Path, status: str)
                     await lived.images._uploads.receive(found, pieces(b"late"), takes_over=takes_over)
                 except Refused as why:
                     assert why.code == "image_not_queued" and lived.files() == []
+                    assert f"Image {image.id} is {status}; data can only" in why.message
                     refused.append(takes_over)
             assert refused == ([False] if status == SAVING else [False, True])
 

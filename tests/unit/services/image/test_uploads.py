@@ -207,6 +207,27 @@ def test_an_unknown_commit_is_asked_about(tmp_path: Path) -> None:
     run(story)
 
 
+def test_an_unknown_commit_that_was_not_made_is_an_error(tmp_path: Path) -> None:
+    class NotMade(Faults):
+        def before_commit(self, store_name: str) -> None:
+            self.left -= 1
+            if not self.left:
+                raise self.error
+
+        def after_commit(self, store_name: str) -> None: ...
+
+    async def story() -> None:
+        async with life(tmp_path) as lived:
+            image = await lived.create()
+            lived.store.faults = NotMade(CommitUnknown("lost"), 2)
+            with pytest.raises(CommitUnknown):
+                await lived.images.upload(image, pieces(b"bytes"))
+            lived.store.faults = None
+            assert ((await lived.find(image)).status, lived.files()) == (QUEUED, [])
+
+    run(story)
+
+
 def test_when_nothing_can_be_asked_the_file_stays_for_the_next_start(tmp_path: Path) -> None:
     class Broken(Faults):
         def before_commit(self, store_name: str) -> None:
