@@ -154,8 +154,9 @@ def test_no_disk_is_not_sent(cloud: Cloud) -> None:
 
 
 def test_a_disk_is_not_sent_to_an_unknown_host(cloud: Cloud) -> None:
-    with pytest.raises(Failed, match="simulated host 'mars': not found"):
+    with pytest.raises(Failed, match="simulated host 'mars': not found") as why:
         cloud.ask(cloud.drivers["host1"].send_disk("s1", 1, to_host="mars", to_copy=2))
+    assert (why.value.code, why.value.final) == ("unreachable", True)
 
 
 @pytest.mark.parametrize("trouble", ["link here", "link there", "power there"])
