@@ -50,8 +50,9 @@ def test_the_console_shows_name_boots_and_what_the_disk_holds(cloud: Cloud) -> N
 
 
 def test_the_console_of_no_guest_is_a_failure(cloud: Cloud) -> None:
-    with pytest.raises(Failed, match="host1 has no copy 7 of server s1"):
+    with pytest.raises(Failed, match="host1 has no copy 7 of server s1") as why:
         cloud.ask(cloud.drivers["host1"].console("s1", 7))
+    assert why.value.final
 
 
 def test_the_console_is_rotated(cloud: Cloud) -> None:

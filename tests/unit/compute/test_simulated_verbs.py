@@ -396,9 +396,3 @@ def test_only_a_guest_that_runs_has_a_console_to_open(cloud: Cloud, state: str, 
         with pytest.raises(Failed) as why:
             cloud.ask(verb())
         assert (why.value.code, why.value.final) == (code, final)
-
-
-def test_what_no_copy_has_is_not_asked_for_again(cloud: Cloud) -> None:
-    with pytest.raises(Failed) as why:
-        cloud.ask(cloud.drivers["host1"].console("s1", 1))
-    assert why.value.final
