@@ -84,7 +84,7 @@ def test_a_guest_is_planted_once_and_can_be_lost(room: Room) -> None:
         ("s1", 2, "off"),
         ("s2", 1, "on"),
     ]
-    room.order()
+    room.order(power=True)
     assert len(room.cloud.hardware.survey()) == 3
     room.order(lose="s1")
     assert [one.server for one in room.cloud.hardware.survey()] == ["s2"]
