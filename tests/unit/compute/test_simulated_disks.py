@@ -14,6 +14,7 @@ import pytest
 
 from kilonova.compute.drivers.simulated.secret_contents import NOTHING, SecretContents, contents_line, given_by
 from kilonova.compute.drivers.simulated.state_file import clouds_of_hosts
+from kilonova.compute.drivers.simulated.storage import is_local
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest_contents import GuestContents, GuestFile, GuestSecrets, PublicKey
 from kilonova.domain.guest_ports import GuestPort
@@ -252,3 +253,45 @@ def test_who_holds_a_disk_is_there_after_a_restart(tmp_path: Path) -> None:
     third = Cloud(2, persist=tmp_path / "hardware", shared_storage="nfs1")
     assert third.hardware.storage.all() == []
     third.close()
+
+
+def test_a_root_disk_stays_as_it_is_while_others_change(cloud: Cloud) -> None:
+    driver = cloud.drivers["host1"]
+    cloud.ask(driver.ensure_disk(spec(disk_gb=5)))
+    disk = cloud.hardware.disk(cloud.hardware.host("host1"), "s1", 1)
+    assert disk is not None
+    cloud.ask(driver.ensure_disk_size(spec(disk_gb=0, ephemeral_gb=[1])))
+    assert (disk.size_gb, disk.grown) == (5, False)
+    cloud.ask(driver.ensure_disk_size(spec(disk_gb=7, ephemeral_gb=[1])))
+    cloud.ask(driver.ensure_disk_size(spec(disk_gb=7, ephemeral_gb=[2])))
+    assert (disk.size_gb, disk.grown) == (7, True)
+
+
+def test_only_ephemeral_disks_of_the_flavor_are_kept_also_after_a_restart(tmp_path: Path) -> None:
+    first = Cloud(1, persist=tmp_path / "hardware")
+    driver = first.drivers["host1"]
+    first.ask(driver.ensure_disk(spec(copy=1, ephemeral_gb=[1, 1])))
+    first.ask(driver.ensure_ephemeral(spec(copy=2, ephemeral_gb=[1]), of_copy=1))
+    first.close()
+    again = Cloud(1, persist=tmp_path / "hardware")
+    disk = again.hardware.disk(again.hardware.host("host1"), "s1", 2)
+    assert disk is not None and [*disk.others] == ["ephemeral0"]
+    again.close()
+
+
+def test_a_snapshot_is_there_after_a_restart(tmp_path: Path) -> None:
+    first = Cloud(1, persist=tmp_path / "hardware")
+    first.boot()
+    first.ask(first.drivers["host1"].ensure_snapshot("s1", 1, "one"))
+    first.close()
+    again = Cloud(1, persist=tmp_path / "hardware")
+    assert again.ask(anext(again.drivers["host1"].read_snapshot("s1", 1, "one")))
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("swap", True), ("ephemeral0", True), ("ephemeral12", True), ("ephemeral", False), ("0", False), ("root", False)],
+)
+def test_local_disks_are_known_by_their_names(name: str, is_one: bool) -> None:
+    assert is_local(name) is is_one

@@ -50,8 +50,9 @@ def test_the_console_shows_name_boots_and_what_the_disk_holds(cloud: Cloud) -> N
 
 
 def test_the_console_of_no_guest_is_a_failure(cloud: Cloud) -> None:
-    with pytest.raises(Failed, match="host1 has no copy 7 of server s1"):
+    with pytest.raises(Failed, match="host1 has no copy 7 of server s1") as why:
         cloud.ask(cloud.drivers["host1"].console("s1", 7))
+    assert why.value.final
 
 
 def test_the_console_is_rotated(cloud: Cloud) -> None:
@@ -154,8 +155,9 @@ def test_no_disk_is_not_sent(cloud: Cloud) -> None:
 
 
 def test_a_disk_is_not_sent_to_an_unknown_host(cloud: Cloud) -> None:
-    with pytest.raises(Failed, match="simulated host 'mars': not found"):
+    with pytest.raises(Failed, match="simulated host 'mars': not found") as why:
         cloud.ask(cloud.drivers["host1"].send_disk("s1", 1, to_host="mars", to_copy=2))
+    assert (why.value.code, why.value.final) == ("unreachable", True)
 
 
 @pytest.mark.parametrize("trouble", ["link here", "link there", "power there"])

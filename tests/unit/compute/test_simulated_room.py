@@ -84,12 +84,20 @@ def test_a_guest_is_planted_once_and_can_be_lost(room: Room) -> None:
         ("s1", 2, "off"),
         ("s2", 1, "on"),
     ]
-    room.order()
+    room.order(power=True)
     assert len(room.cloud.hardware.survey()) == 3
     room.order(lose="s1")
     assert [one.server for one in room.cloud.hardware.survey()] == ["s2"]
     assert [one.server for one in room.cloud.hardware.storage.all()] == ["s2"]
     assert room.order(plant=PlantOrder("s1", 1)).code == "", "nothing of it is left"
+
+
+def test_the_console_of_a_lost_guest_ends(room: Room) -> None:
+    room.order(plant=PlantOrder("s1"))
+    console = room.cloud.ask(room.cloud.drivers["host1"].open_console("s1", 1, "serial"))
+    assert room.cloud.ask(console.read()) != b""
+    room.order(lose="s1")
+    assert room.cloud.ask(console.read()) == b""
 
 
 def test_a_guest_is_switched(room: Room) -> None:
@@ -134,6 +142,11 @@ def test_a_guest_writes_to_its_disks_and_volumes(room: Room) -> None:
     room.order(write=WriteOrder("s2", "by-id", "v0"))
     assert [(one.attachment, one.text) for one in room.written[1:]] == [("a0", "in-root"), ("a0", "by-id")]
     assert room.cloud.hardware.read("s2") == "image:cirros", "its root disk is the volume"
+    booted(room.cloud, DATA, ROOT, server="s3")
+    room.order(write=WriteOrder("s3", "note"))
+    assert room.written[-1].attachment == "a0", "in whatever order its volumes are"
+    room.cloud.ask(room.cloud.drivers["host1"].ensure_disk(spec(copy=2)))  # of a move that has begun
+    assert room.order(write=WriteOrder("s1", "more")).code == ""
 
 
 @pytest.mark.parametrize(

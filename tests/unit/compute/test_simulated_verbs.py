@@ -356,6 +356,15 @@ def test_a_guest_finds_its_volumes_when_it_boots_and_while_it_runs(tmp_path: Pat
     again.close()
 
 
+def test_a_guest_knows_its_root_disk_among_its_volumes(cloud: Cloud) -> None:
+    driver = SimulatedDriver(cloud.hardware, "host1", volumes=Volumes())
+    for server, volumes, line in (("s1", [VOLUME], "image:cirros"), ("s2", [VOLUME, ROOT], "in-v0")):
+        guest = spec(server, volumes=volumes)
+        for work in (driver.ensure_disk(guest), driver.ensure_defined(guest), driver.ensure_power(server, 1, on=True)):
+            cloud.ask(work)
+        assert f"root={line} volumes=in-v1\n" in cloud.ask(driver.console(server, 1))
+
+
 def test_the_volumes_of_a_guest_that_is_off_are_there_after_a_restart(tmp_path: Path) -> None:
     for given in (True, False):
         cloud = Cloud(1, persist=tmp_path / "hardware")
@@ -387,9 +396,3 @@ def test_only_a_guest_that_runs_has_a_console_to_open(cloud: Cloud, state: str, 
         with pytest.raises(Failed) as why:
             cloud.ask(verb())
         assert (why.value.code, why.value.final) == (code, final)
-
-
-def test_what_no_copy_has_is_not_asked_for_again(cloud: Cloud) -> None:
-    with pytest.raises(Failed) as why:
-        cloud.ask(cloud.drivers["host1"].console("s1", 1))
-    assert why.value.final

@@ -61,3 +61,10 @@ def test_what_may_have_been_written_is_not_written_again() -> None:
     bus, volumes = of(silent=1, marker="hello")
     assert not failure(volumes.write(VOLUME, "hello")).final
     assert bus.asked == 1
+
+
+def test_a_volume_that_is_not_connected_is_not_asked_for() -> None:
+    bus, volumes = of(silent=0, marker="hello")
+    for connection in ({}, {"data": {}}, {"data": {"auth_password": ""}}):
+        why = failure(volumes.read(GuestVolume(attachment="a", volume="v", connection=connection)))
+        assert (why.code, why.final, bus.asked) == ("volume_unreachable", True, 0)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from kilonova.compute.transfer import receiver
-from kilonova.compute.transfer.pieces import ENTRY
+from kilonova.compute.transfer.pieces import ENTRY, FRAME
 from kilonova.compute.transfer.receiver import Expected, hashed, read_expected, write_expected
 from tests.unit.compute.transfer.destination import (
     DIGESTS,
     MOST,
     NAME,
+    PIECES,
     SIZE,
     WHOLE,
     There,
@@ -115,6 +116,9 @@ def test_a_refusal_waits_for_the_rest_so_that_its_reason_arrives(there: There) -
 
     status, _, text = asyncio.run(there.answer("PUT", body(), token="another"))
     assert (status, came) == (403, [0, 1, 2, 3]) and b"bad_disk_token" in text
+    came.clear()
+    status, _, text = asyncio.run(there.answer("PUT", body(), query=""))
+    assert (status, came) == (400, [0, 1, 2, 3]) and b"bad_request" in text
 
 
 def test_a_refusal_does_not_wait_for_a_rest_that_never_comes(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,13 +132,36 @@ def test_a_refusal_does_not_wait_for_a_rest_that_never_comes(there: There, monke
     assert status == 403
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ([FRAME.pack(3, 5, DIGESTS[2]) + PIECES[2]], "piece 3 of 5 bytes is not one of a file"),
+        ([FRAME.pack(0, 5, DIGESTS[2]) + PIECES[2]], "piece 0 of 5 bytes is not one of a file"),
+        ([frame(2), frame(2)], "or again"),
+        ([frame(2) + b"x"], "the last piece ends early"),
+        ([frame(2), frame(0)[: FRAME.size]], "the last piece ends early"),
+    ],
+    ids=["behind the end", "of another length", "again", "less than a head", "no bytes"],
+)
+def test_what_is_no_piece_is_refused(there: There, body: list[bytes], text: str) -> None:
+    status, answer = there.ask("PUT", body)
+    assert status in (400, 503) and text in answer["error"]["message"]
+
+
+def test_a_piece_may_come_in_pieces(there: There) -> None:
+    assert there.ask("PUT", [frame(0)[:100], frame(0)[100:1000], frame(0)[1000:]]) == (204, None)
+    assert there.incoming().entries() == {0: DIGESTS[0]}
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_what_brings_no_disk_is_answered_at_once(there: There, method: str) -> None:
+def test_what_brings_no_disk_is_answered_at_once(there: There, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    monkeypatch.setattr(receiver, "LINGERING", 1e6)
+
     async def body() -> AsyncIterator[dict[str, Any]]:
         await asyncio.sleep(1e6)
         yield {}
 
-    status, _, _ = asyncio.run(there.answer(method, body(), token="another"))
+    status, _, _ = asyncio.run(asyncio.wait_for(there.answer(method, body(), token="another"), 5))
     assert status == 403
 
 
