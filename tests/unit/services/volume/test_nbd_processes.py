@@ -205,6 +205,12 @@ def test_processes_outlive_the_service_and_are_found_by_the_next(nbd: Nbd) -> No
         await until(lambda: state(pid) == "T")
         after = Nbd(nbd.folder)
         assert after.names() == ["a", "aa"]
+        await after.set_stopped("aa", True)
+        other = after._find("aa")
+        await after.ensure("aa", LOCAL)
+        await until(lambda: state(other) == "T")
+        await asyncio.sleep(0.02)
+        assert state(other) == "T", "that a former service stopped it is no reason to let it write during a copy"
         await after.ensure("a", LOCAL)
         assert (
             after._find("a") == pid and await asyncio.to_thread(greeting, str(after.directory("a") / "s")) == GREETING
