@@ -37,6 +37,8 @@ else:
     server = socket.socket(fileno=3)
 while True:
     client, _ = server.accept()
+    if "--mute" in sys.argv:
+        client.recv(1)
     client.sendall(b"SOMETHINGELSE" if "--strange" in sys.argv else b"NBDMAGIC")
     client.close()
 """
@@ -241,19 +243,19 @@ def test_why_a_process_ended_is_told(nbd: Nbd, argument: str, why: str) -> None:
     run(story)
 
 
-@pytest.mark.parametrize("how", ["mute", "strange"])
+@pytest.mark.parametrize("how", ["absent", "mute", "strange"])
 def test_a_process_that_does_not_greet_is_not_ready(nbd: Nbd, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "START_SECONDS", 0.3)
 
-    class Mute(Nbd):
+    class Absent(Nbd):
         def _spawn(self, arguments: Any, files: Any) -> int:
             return os.posix_spawnp("sleep", ["sleep", "60"], os.environ, file_actions=list(files))
 
     async def story() -> None:
-        here = Mute(nbd.folder) if how == "mute" else nbd
+        here = Absent(nbd.folder) if how == "absent" else nbd
         try:
             with pytest.raises(Failed, match="does not answer within 0 s") as why:
-                await here.ensure("a", Served(("--strange",)))
+                await here.ensure("a", Served((f"--{how}",)))
             assert why.value.code == "volume_unreachable"
         finally:
             if "a" in here._children:
