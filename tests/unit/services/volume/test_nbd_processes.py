@@ -129,10 +129,25 @@ def _files(nbd: Nbd) -> list[Path]:
     return [*nbd.directory("a").iterdir()]
 
 
+def test_its_socket_is_the_users_who_may_open_it(nbd: Nbd, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[Path, int, int]] = []
+    monkeypatch.setattr(os, "chown", lambda *words: given.append(words))
+
+    async def story() -> None:
+        await nbd.ensure("a", Served(LOCAL.arguments, owner=(64055, 108)))
+        assert given == [(nbd.directory("a") / "s", 64055, 108)]
+        await nbd.ensure("b", LOCAL)
+        assert len(given) == 1
+        await nbd.end("a")
+        await nbd.end("b")
+
+    run(story)
+
+
 def test_a_process_serves_at_a_port(nbd: Nbd) -> None:
     async def story() -> None:
         address = ("127.0.0.1", free_port())
-        await nbd.ensure("a", Served((), address))
+        await nbd.ensure("a", Served((), address, (os.getuid(), os.getgid())))
         assert await asyncio.to_thread(greeting, address) == GREETING
         assert not any(each.startswith("--socket") for each in _arguments(nbd._find("a")))
         with pytest.raises(Failed, match="cannot listen there") as why:
