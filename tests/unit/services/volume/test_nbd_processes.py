@@ -37,6 +37,8 @@ else:
     server = socket.socket(fileno=3)
 while True:
     client, _ = server.accept()
+    if "--mute" in sys.argv:
+        client.recv(1)
     client.sendall(b"SOMETHINGELSE" if "--strange" in sys.argv else b"NBDMAGIC")
     client.close()
 """
@@ -127,10 +129,25 @@ def _files(nbd: Nbd) -> list[Path]:
     return [*nbd.directory("a").iterdir()]
 
 
+def test_its_socket_is_the_users_who_may_open_it(nbd: Nbd, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[Path, int, int]] = []
+    monkeypatch.setattr(os, "chown", lambda *words: given.append(words))
+
+    async def story() -> None:
+        await nbd.ensure("a", Served(LOCAL.arguments, owner=(64055, 108)))
+        assert given == [(nbd.directory("a") / "s", 64055, 108)]
+        await nbd.ensure("b", LOCAL)
+        assert len(given) == 1
+        await nbd.end("a")
+        await nbd.end("b")
+
+    run(story)
+
+
 def test_a_process_serves_at_a_port(nbd: Nbd) -> None:
     async def story() -> None:
         address = ("127.0.0.1", free_port())
-        await nbd.ensure("a", Served((), address))
+        await nbd.ensure("a", Served((), address, (os.getuid(), os.getgid())))
         assert await asyncio.to_thread(greeting, address) == GREETING
         assert not any(each.startswith("--socket") for each in _arguments(nbd._find("a")))
         with pytest.raises(Failed, match="cannot listen there") as why:
@@ -205,6 +222,12 @@ def test_processes_outlive_the_service_and_are_found_by_the_next(nbd: Nbd) -> No
         await until(lambda: state(pid) == "T")
         after = Nbd(nbd.folder)
         assert after.names() == ["a", "aa"]
+        await after.set_stopped("aa", True)
+        other = after._find("aa")
+        await after.ensure("aa", LOCAL)
+        await until(lambda: state(other) == "T")
+        await asyncio.sleep(0.02)
+        assert state(other) == "T", "that a former service stopped it is no reason to let it write during a copy"
         await after.ensure("a", LOCAL)
         assert (
             after._find("a") == pid and await asyncio.to_thread(greeting, str(after.directory("a") / "s")) == GREETING
@@ -235,19 +258,19 @@ def test_why_a_process_ended_is_told(nbd: Nbd, argument: str, why: str) -> None:
     run(story)
 
 
-@pytest.mark.parametrize("how", ["mute", "strange"])
+@pytest.mark.parametrize("how", ["absent", "mute", "strange"])
 def test_a_process_that_does_not_greet_is_not_ready(nbd: Nbd, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "START_SECONDS", 0.3)
 
-    class Mute(Nbd):
+    class Absent(Nbd):
         def _spawn(self, arguments: Any, files: Any) -> int:
             return os.posix_spawnp("sleep", ["sleep", "60"], os.environ, file_actions=list(files))
 
     async def story() -> None:
-        here = Mute(nbd.folder) if how == "mute" else nbd
+        here = Absent(nbd.folder) if how == "absent" else nbd
         try:
             with pytest.raises(Failed, match="does not answer within 0 s") as why:
-                await here.ensure("a", Served(("--strange",)))
+                await here.ensure("a", Served((f"--{how}",)))
             assert why.value.code == "volume_unreachable"
         finally:
             if "a" in here._children:

@@ -273,6 +273,7 @@ def test_a_copy_is_whole_whatever_the_kernel_can(
         (volume(work="create", source_id="v1"), "v1", "", True),
         (volume(work="extend", image_id="i", source_id="v1"), "v", "", False),
         (volume(work="upload", work_value="i2", image_id="i"), "v", "", True),
+        (volume(work="upload", work_value="i2"), "v", "", True),
         (volume(work="reimage", work_value="i2", image_id="i"), "v", "i2", True),
         (volume(work="revert", work_value="s2", image_id="i", source_id="v1"), "v", "", True),
         (volume(work="delete", image_id="i", source_id="v1"), "v", "", False),

@@ -81,6 +81,10 @@ def test_nothing_is_done_by_halted_records(control: Control, tmp_path: Path) -> 
         await _one_turn(here)
         assert here.worker._has_swept and len(await here.rows(volume_backends)) == 1
         await here.until(lambda: ("make", "volume-v", 3, None) in here.disk.asked)
+        here.store.halted = "while it ran"
+        here.exports.seen.clear()
+        await _one_turn(here)
+        assert "settle" not in here.exports.seen, "it also stops in the middle"
 
     run(control, tmp_path, story)
 
@@ -193,7 +197,7 @@ def test_the_copy_of_an_image_that_is_deleted_ends(control: Control, tmp_path: P
         await here.images.delete(ADMIN, IMAGE, lambda _: None)
         task = here.worker._busy["v"].task
         await _one_turn(here)
-        await here.worker._end_copies_of_deleted_images()
+        await _one_turn(here)
         await asyncio.gather(task, return_exceptions=True)
         after = await here.now()
         assert after.reason == f"Its {work} failed: image {IMAGE} was deleted" and after.work == ""
