@@ -61,6 +61,13 @@ def nbd() -> Iterator[Nbd]:
             made._signal(each, signal.SIGKILL)
 
 
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def state(pid: int | None) -> str:
     """As the kernel shows it: T when it is stopped; empty when it is gone, or is only to be collected."""
     try:
