@@ -308,7 +308,7 @@ def test_a_late_upload_does_not_finish_that_of_another(run_on_each: Run) -> None
         async def late() -> AsyncIterator[bytes]:
             yield b"late"
             (part,) = glance.files()
-            assert not await glance.images._uploads._back_to_queued(part.removesuffix(".part"))
+            assert not await glance.images._uploads._back_to_queued(image["id"], part.removesuffix(".part"))
             uploads.create_task(glance.upload("alice", image["id"], another()))
             await started.wait()
 
