@@ -274,11 +274,15 @@ class Marks:
         return await dict(self._stores())[name].read(read_badge)
 
     async def _count_hosts(self, cell: str) -> int:
+        """Count the hosts of the cell; of all cells for a host that has not said which one is its own."""
+
         async def body(tx: Tx) -> int:
             row = await tx.one(_HOSTS)
-            return max(1, row["count"]) if row is not None else 1
+            assert row is not None
+            return int(row["count"])
 
-        return await self.stores.cell(cell).read(body)
+        names = [cell] if cell else self.stores.cells()
+        return max(1, sum([await self.stores.cell(name).read(body) for name in names]))
 
 
 def _sentence(name: str, badge: Badge, who: str, seen: Sighting) -> str:

@@ -280,12 +280,16 @@ def _stats(stores: OpenStores) -> list[Any]:
     return [store.stats for store in (stores.control, stores.placement, stores.cell("cell1"))]  # type: ignore[attr-defined]
 
 
-def test_the_only_host_is_believed(lab: Lab) -> None:
+@pytest.mark.parametrize("cell", ["cell1", ""])
+@pytest.mark.parametrize(("hosts", "halts"), [(1, True), (2, False)])
+def test_the_only_host_is_believed(lab: Lab, cell: str, hosts: int, halts: bool) -> None:
+    """Also one that does not know its cell when it registers."""
+
     async def story(stores: OpenStores, marks: Marks) -> None:
-        await _put_hosts(stores, 1)
+        await _put_hosts(stores, hosts)
         with pytest.raises(Halted):
-            await marks.hear("host1", "cell1", {"cell1": Sighting(1, 900)})
-        assert stores.halted
+            await marks.hear("host1", cell, {"control": Sighting(1, 900)})
+        assert bool(stores.halted) == halts
 
     lab.run(story)
 
