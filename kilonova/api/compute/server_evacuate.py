@@ -6,10 +6,10 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer, nothing
+from kilonova.api.compute.passwords import new_password, shown_password
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import server_actions as schemas
 from kilonova.api.compute.server import server_of
-from kilonova.api.compute.server_create import new_password, shown_password
 from kilonova.api.routes import Route
 from kilonova.domain.errors import Refused
 from kilonova.domain.flags import is_true

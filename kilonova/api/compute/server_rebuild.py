@@ -7,11 +7,11 @@ import msgspec
 from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
+from kilonova.api.compute.passwords import new_password, shown_password
 from kilonova.api.compute.rebuild_image import image_for, root_volume
 from kilonova.api.compute.repeating import idempotency_key, repeated
 from kilonova.api.compute.schemas import servers as schemas
 from kilonova.api.compute.server import check_unlocked, look_at_ports, server_of
-from kilonova.api.compute.server_create import new_password, shown_password
 from kilonova.api.compute.server_unplaced import is_unplaced, retry
 from kilonova.api.compute.server_view import ATTRIBUTES, ServerView, find_zones, groups_of
 from kilonova.api.content import Content

@@ -13,8 +13,10 @@ from starlette.responses import Response
 
 from kilonova.api.call import OPERATION_HEADER, Call, answer
 from kilonova.api.compute.dialect import ComputeDialect
+from kilonova.api.compute.passwords import shown_password
 from kilonova.api.compute.schemas.servers import CREATE
-from kilonova.api.compute.server_create import accept, read, shown_password
+from kilonova.api.compute.server_create import accept
+from kilonova.api.compute.server_create_body import read
 from kilonova.api.reading import parsed
 from kilonova.api.service_app import MAX_BODY
 from kilonova.domain.errors import Refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from kilonova.api.call import Call
-from kilonova.api.compute.server_create import read
+from kilonova.api.compute.server_create_body import read
 from kilonova.api.content import Content
 from kilonova.api.extra.create import compute_call, compute_refusals
 from kilonova.engine.core import Engine
