@@ -4,7 +4,7 @@ document of our own has a Struct instead."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 else:  # msgspec evaluates the annotations of Structs and knows no recursive alias
     Json = Any
     JsonObject = dict[str, Any]
+
+
+T = TypeVar("T")
+
+
+def decoded(document: str | bytes | None, kind: type[T]) -> T:
+    """Decode a stored document of a known type. No document is the empty value of that type."""
+    return kind() if document is None else msgspec.json.decode(document, type=kind)
 
 
 def json_object(document: str | bytes | None) -> JsonObject:

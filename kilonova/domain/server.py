@@ -174,9 +174,5 @@ COLUMNS = tuple(field.encode_name for field in msgspec.structs.fields(Server))
 DOCUMENTS = {"flavor": "flavor_document", "details": "details_document"}  # fields that are not called as their column
 
 
-def from_json(document: str | bytes | None, default: Any = None) -> Any:
-    return default if document is None else msgspec.json.decode(document)
-
-
 def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()

@@ -43,6 +43,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return self.code not in UNANSWERED
 
 
+def problem_from(document: str | None) -> Problem | None:
+    """Decode the stored reason of a step or an operation."""
+    return None if document is None else msgspec.json.decode(document, type=Problem)
+
+
 class Course(msgspec.Struct, kw_only=True):
     """The position of an operation."""
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import from_json
 from kilonova.engine.cancel import cancel
 from kilonova.hosts.states import declare_down, disable, enable, find_host
 from kilonova.operations import REGISTRY
@@ -28,7 +28,7 @@ def ask(cloud, kind, *hosts, **bulk):
 
 
 def account(cloud, operation):
-    return from_json(cloud.operation(operation)["facts"])["account"]
+    return msgspec.json.decode(cloud.operation(operation)["facts"])["account"]
 
 
 def stands(cloud, host):
@@ -111,7 +111,7 @@ def test_a_drain_without_room_moves_nothing_and_opens_the_host_again(cloud):
     drained = ask(cloud, "drain_host", "host1", on_misfit="refuse")
     cloud.loop.run_for(100.0)
     row = cloud.operation(drained)
-    assert row["state"] == "undone" and "1 of 2 servers fit nowhere" in from_json(row["error"])["message"]
+    assert row["state"] == "undone" and "1 of 2 servers fit nowhere" in msgspec.json.decode(row["error"])["message"]
     assert {cloud.server(server)["host"] for server in servers} == {"host1"}
     assert stands(cloud, "host1") == "open" and check(cloud) == []
     skipping = ask(cloud, "drain_host", "host1", on_misfit="skip")

@@ -9,10 +9,10 @@ import contextvars
 import logging
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from kilonova.domain.errors import Failed
-from kilonova.domain.server import from_json
 from kilonova.operations import REGISTRY
 from kilonova.sim.crashes.outcomes import SERVER
 from kilonova.sim.invariants.invariants import violations
@@ -47,7 +47,7 @@ def recorded(cloud):
     row = read_records(cloud).server(SERVER)
     if row is None:
         return None
-    details = {name: value for name, value in from_json(row["details"], {}).items() if value}
+    details = {name: value for name, value in msgspec.json.decode(row["details"]).items() if value}
     return {name: row[name] for name in AS_BEFORE} | {"details": details}
 
 

@@ -16,7 +16,7 @@ from kilonova.domain.guest import GuestSpec
 from kilonova.domain.guest_contents import GuestContents, GuestFile, GuestSecrets, PublicKey
 from kilonova.domain.hardware import HostClaim
 from kilonova.domain.messages import StepOrder, Verdict
-from kilonova.domain.server import Flavor, flavor_document, from_json, to_json
+from kilonova.domain.server import Flavor, flavor_document, to_json
 from kilonova.engine.secrets import Seal
 from kilonova.operations.facts import MoveFacts, ResizeFacts
 
@@ -91,7 +91,7 @@ def test_sealed_texts_do_not_go_to_hosts(cloud, orders):
     cloud = cloud(hosts=1, addresses=3)
     server = make_full(cloud)
     before, sealed = (
-        from_json(cloud.server(server)["details"])["user_data"],
+        msgspec.json.decode(cloud.server(server)["details"])["user_data"],
         cloud.roles["api"].engine.seal.close_text(SECRET),
     )
     cloud.submit("rebuild", server, image="other", details={"user_data": sealed})

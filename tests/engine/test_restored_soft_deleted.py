@@ -1,9 +1,9 @@
 """A server that is soft-deleted by restored records is not reclaimed because of them (law 15)."""
 
+import msgspec
 import pytest
 
 from kilonova.audit.run import audit
-from kilonova.domain.server import from_json
 from kilonova.engine.restored import begin_era
 from kilonova.settings import Default
 from kilonova.sim.lab.settings import simulated
@@ -66,7 +66,7 @@ def test_one_whose_guest_runs_was_restored_since_the_backup(lab, names):
     put_back(lab, backup, names)
     lab.loop.run_for(3 * INTERVAL)
     assert state(lab, server) == ("active", 0)
-    assert from_json(lab.server(server)["details"])["soft_deleted_at"] is None
+    assert msgspec.json.decode(lab.server(server)["details"])["soft_deleted_at"] is None
     assert lab.hardware.running(server) == [("host1", 1)]
     assert counted(lab, server) == 1 and differences(lab) == ([], [])
     lab.kill("host1")  # and it is not stopped by the next report

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kilonova.domain.details import Details
 from kilonova.domain.params import ServerSpec
-from kilonova.domain.server import LOST, LOST_IN_MOVE, SETTLED, Flavor, flavor_document, from_json, to_json
+from kilonova.domain.server import LOST, LOST_IN_MOVE, SETTLED, Flavor, flavor_document, to_json
 from kilonova.domain.volume import ServerVolume, WantedVolume, server_volumes
 from kilonova.engine import restored_records
 from kilonova.engine.restored_records import (
@@ -154,7 +155,10 @@ def test_a_lost_record_is_made_again_where_placement_has_its_claim(tmp_path: Pat
         assert {name: row[4] for name, row in found.items()} == decided
         claimed = dict(await stores.see("cell1", cell.servers, "id", "claimed"))
         assert {name for name, more in claimed.items() if more} == {"shares"}
-        assert from_json(claimed["shares"]) == {"host2": {"VCPU": 1, "MEMORY_MB": 512}, "pool": {"DISK_GB": 1}}
+        assert msgspec.json.decode(claimed["shares"]) == {
+            "host2": {"VCPU": 1, "MEMORY_MB": 512},
+            "pool": {"DISK_GB": 1},
+        }
         faults = await stores.see("cell1", cell.faults, "server_id", "message")
         assert sorted(faults) == sorted((name, MISSING) for name in NAMES)
         assert await record_missing(stores, "cell1", [], FLOOR) == 0  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import from_json
 from kilonova.engine.accept import Ask
 from kilonova.engine.core import Engine
 from kilonova.engine.secrets import Seal
@@ -123,7 +122,7 @@ def test_nothing_after_the_end(cloud: SimCloud) -> None:
     token = issue(SEAL, ticket_of(cloud))
     cloud.loop.run_for(60.0)
     op = next(row for row in read_records(cloud).table("operations") if row["kind"] == "snapshot")
-    assert (op["state"], from_json(op["facts"])["size"]) == ("done", 4096)
+    assert (op["state"], msgspec.json.decode(op["facts"])["size"]) == ("done", 4096)
     assert "has ended" in refusal(cloud, token)
 
 

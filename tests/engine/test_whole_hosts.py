@@ -2,10 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import from_json
 from kilonova.domain.whole_hosts import FIRST, LAST, MIDDLE, PlannedMove, choice_of_owners, estimate
 from kilonova.engine.accept import Ask
 from kilonova.engine.submit import submit
@@ -36,7 +36,7 @@ def evacuate(cloud, *hosts, **bulk):
 
 
 def account(cloud, operation_id):
-    return from_json(cloud.operation(operation_id)["facts"])["account"]
+    return msgspec.json.decode(cloud.operation(operation_id)["facts"])["account"]
 
 
 def children(cloud, operation_id):

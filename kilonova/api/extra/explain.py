@@ -11,7 +11,7 @@ from kilonova.api.content import Content
 from kilonova.api.extra import view
 from kilonova.api.extra.operations import journaled_of, newest_of
 from kilonova.domain.driver import BESIDE, INSTEAD
-from kilonova.domain.server import from_json
+from kilonova.engine.course import problem_from
 from kilonova.store.operations import Journaled, steps_of
 from kilonova.world import Row
 
@@ -52,7 +52,7 @@ async def _explanation(journaled: Sequence[Journaled]) -> dict[str, Content]:
 
 def _old_disk(row: Row) -> dict[str, str]:
     """Return what a rebuild does with the old disk, once its host has measured the free space."""
-    room = from_json(row["facts"], {}).get("room")
+    room = view.facts_of(row).room
     return {"old_disk": OLD_DISK[room]} if row["kind"] == "rebuild" and room in OLD_DISK else {}
 
 
@@ -61,12 +61,14 @@ def _attempts(first: Row, steps: Sequence[Row]) -> list[dict[str, Content]]:
 
     If the server was requested together with others, the first decision is in its facts: `place_many` wrote it there.
     """
-    given = None if any(view.decided(step) for step in steps[:1]) else from_json(first["facts"], {}).get("decision")
-    attempts = [] if given is None else [{"decision": given, "problem": None}]
+    given = None if any(view.decided(step) for step in steps[:1]) else view.facts_of(first).decision
+    attempts: list[dict[str, Content]] = [] if given is None else [{"decision": given, "problem": None}]
     for step in steps:
         decision = view.decided(step)
         if decision is not None:
             attempts.append({"decision": decision, "problem": None})
         if attempts and step["way"] == "do" and step["state"] == "failed":
-            attempts[-1]["problem"] = {**(view.problem(step["error"]) or {}), "step": step["name"]}
+            error = problem_from(step["error"])
+            reason = {} if error is None else {"code": error.code, "message": error.message}
+            attempts[-1]["problem"] = {**reason, "step": step["name"]}
     return attempts

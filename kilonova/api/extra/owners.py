@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from kilonova.api.call import Call
 from kilonova.api.extra import view
 from kilonova.domain.answers import OperationAnswer, ProblemAnswer, StepAnswer, WholeOperation
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import from_json
+from kilonova.domain.json import decoded
 from kilonova.engine.core import Engine
-from kilonova.engine.course import ABANDONED, Problem
+from kilonova.engine.course import ABANDONED, Course, problem_from
 from kilonova.engine.records import ABANDONED as ABANDONED_WORDS
 from kilonova.engine.records import CANCELLED
 from kilonova.store.operations import Journaled, steps_of
@@ -102,18 +100,17 @@ def _step(row: Row) -> StepAnswer:
 def _waiting_for(row: Row, steps: Sequence[Row]) -> str | None:
     if not row["waiting_for"]:
         return None
-    if from_json(row["course"], {}).get("stuck"):
+    if decoded(row["course"], Course).stuck:
         return REFUSED
     if any(step["open"] and step["host"] for step in steps):
         return HOST
-    return WHETHER_ONE_FITS if "decision" in from_json(row["facts"], {}) else OTHER
+    return WHETHER_ONE_FITS if view.facts_of(row).decision is not None else OTHER
 
 
 def _error(engine: Engine, row: Row) -> ProblemAnswer | None:
-    document = from_json(row["error"])
-    if document is None:
+    problem = problem_from(row["error"])
+    if problem is None:
         return None
-    problem = msgspec.convert(document, Problem)
     messages = {"cancelled": CANCELLED, ABANDONED: ABANDONED_WORDS}
     message = messages.get(problem.code) or engine.operation(row["kind"]).message_for(problem)
     return {"code": problem.code, "message": message, "step": problem.step}

@@ -4,19 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kilonova.domain.answers import FindingAnswer, InterventionAnswer, OperationAnswer, ProblemAnswer, StepAnswer
-from kilonova.domain.json import JsonObject
-from kilonova.domain.server import from_json
+from kilonova.domain.json import Json, JsonObject, as_object, decoded
+from kilonova.engine.course import problem_from
 from kilonova.store.operations import Journaled
 from kilonova.world import Row
 
 SHOWN_AS = {"place": "create", "build": "create", "delete_unplaced": "delete"}
 
 
+class ShownFacts(msgspec.Struct):
+    """The facts of an operation of any kind that its answers show."""
+
+    destination: str | None = None
+    account: JsonObject | None = None
+    decision: JsonObject | None = None
+    room: str | None = None
+
+
+class ShownCause(msgspec.Struct):
+    user_id: str | None = None
+    through: str | None = None
+    reason: str | None = ""
+
+
+class ShownResult(msgspec.Struct):
+    """The decisions in the result of a step: of one server, or of several by their ids."""
+
+    decision: JsonObject | None = None
+    decisions: dict[str, JsonObject] = {}
+
+
+def facts_of(row: Row) -> ShownFacts:
+    return decoded(row["facts"], ShownFacts)
+
+
 def operation(journaled: Sequence[Journaled]) -> OperationAnswer:
     """Return an operation from all its rows, oldest first; the newest row has its state."""
     first, newest = journaled[0].row, journaled[-1].row
-    cause = from_json(first["cause"], {})
+    cause, facts = decoded(first["cause"], ShownCause), facts_of(newest)
     return {
         "id": newest["id"],
         "operation": SHOWN_AS.get(first["kind"], first["kind"]),
@@ -25,14 +53,14 @@ def operation(journaled: Sequence[Journaled]) -> OperationAnswer:
         "state": newest["state"],
         "waiting_for": newest["waiting_for"],
         "error": problem(newest["error"]),
-        "destination": from_json(newest["facts"], {}).get("destination"),
+        "destination": facts.destination,
         "past_no_return": bool(newest["committed"]),
         "superseded_by": newest["superseded_by"],
         "parent": newest["parent_id"],
-        "account": from_json(newest["facts"], {}).get("account"),
-        "requested_by": cause.get("user_id"),
-        "through": cause.get("through"),
-        "reason": cause.get("reason", ""),
+        "account": facts.account,
+        "requested_by": cause.user_id,
+        "through": cause.through,
+        "reason": cause.reason,
         "request_id": newest["request_id"],
         "journals": [one.journal.name for one in journaled],
         "created_at": first["created_at"],
@@ -70,8 +98,8 @@ def action(row: Row, events: Sequence[Row]) -> JsonObject:
 
 def problem(document: str | None) -> ProblemAnswer | None:
     """Return an error without its details: those are in the explanation."""
-    error = from_json(document)
-    return None if error is None else {"code": error["code"], "message": error["message"], "step": error.get("step")}
+    error = problem_from(document)
+    return None if error is None else {"code": error.code, "message": error.message, "step": error.step}
 
 
 def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> JsonObject | None:
@@ -84,17 +112,17 @@ def decision(journaled: Sequence[Journaled], steps: Sequence[Row]) -> JsonObject
 
 def _given(row: Row) -> JsonObject | None:
     """Return the decision among the facts: from `place_many`, or from a step that waits and has not ended."""
-    given: JsonObject | None = from_json(row["facts"], {}).get("decision")
-    return given
+    return facts_of(row).decision
 
 
 def decided(step: Row) -> JsonObject | None:
     """Return the decision of a step, also of one that found no host. Of several servers, it is the last one's: each has
     its own in the operation that continues with it."""
-    result, details = from_json(step["result"]) or {}, (from_json(step["error"]) or {}).get("details")
-    result_decision = result.get("decision") or next(reversed(result.get("decisions", {}).values()), None)
-    choice = result_decision or (details.get("decision") if isinstance(details, dict) else None)
-    return None if choice is None else dict(choice)
+    result, error = decoded(step["result"], ShownResult), problem_from(step["error"])
+    choice = result.decision or next(reversed(result.decisions.values()), None)
+    if choice is None and error is not None:
+        choice = as_object(as_object(error.details).get("decision")) or None
+    return choice
 
 
 def short(choice: JsonObject | None) -> JsonObject | None:
@@ -123,7 +151,7 @@ def finding(row: Row) -> FindingAnswer:
         "way": row["way"],
         "on": row["host"] or "control",
         "copy": row["copy"] or None,
-        "holds": from_json(row["holds"], []),
+        "holds": decoded(row["holds"], list[Json]),
         "error": problem(row["error"]),
         "abandoned_by": row["user_id"],
         "reason": row["reason"],

@@ -13,7 +13,8 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert as insert_or_else
 
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import from_json, to_json
+from kilonova.domain.json import decoded
+from kilonova.domain.server import to_json
 from kilonova.records.kinds import Kind
 from kilonova.records.query import find
 from kilonova.schema.tables.host_aggregates import aggregate_hosts, aggregate_version, host_aggregates
@@ -179,7 +180,7 @@ def _aggregate(row: Row, hosts: Sequence[str]) -> Aggregate:
         id=row["id"],
         uuid=row["uuid"],
         name=row["name"],
-        metadata=from_json(row["metadata"], {}),
+        metadata=decoded(row["metadata"], dict[str, str]),
         hosts=tuple(hosts),
         created_at=row["created_at"],
         updated_at=row["updated_at"],

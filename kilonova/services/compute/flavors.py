@@ -8,7 +8,8 @@ import msgspec
 
 from kilonova.domain.caller import Caller
 from kilonova.domain.errors import Refused
-from kilonova.domain.server import Flavor, from_json, to_json
+from kilonova.domain.json import decoded
+from kilonova.domain.server import Flavor, to_json
 from kilonova.records.access import USABLE, AccessList, viewer_of
 from kilonova.records.kinds import Kind, Order
 from kilonova.records.query import ALL, ListQuery, find, look_up
@@ -229,7 +230,7 @@ def _flavor(row: Row) -> FlavorRecord:
         is_public=bool(row["is_public"]),
         granted=row["granted"] is not None,
         description=row["description"],
-        extra_specs=from_json(row["extra_specs"], {}),
+        extra_specs=decoded(row["extra_specs"], dict[str, str]),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )

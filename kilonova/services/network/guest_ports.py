@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from sqlalchemy import select
 
 from kilonova.domain.guest_ports import AddressPair, GuestPort, HostRoute, PortAddress, PortRule
-from kilonova.domain.server import from_json
+from kilonova.domain.json import decoded
 from kilonova.schema.tables.network import (
     fixed_ips,
     networks,
@@ -135,7 +135,9 @@ async def read_members(tx: Tx, group_ids: list[str]) -> dict[str, list[str]]:
     for row in await tx.all(_MEMBERS, group_ids=group_ids):
         addresses[row["group_id"]].append(row["address"])
     for row in await tx.all(_PAIRS_OF_MEMBERS, group_ids=group_ids):
-        addresses[row["group_id"]] += [pair["ip_address"] for pair in from_json(row["address_pairs"], [])]
+        addresses[row["group_id"]] += [
+            pair["ip_address"] for pair in decoded(row["address_pairs"], list[dict[str, str]])
+        ]
     return addresses
 
 
@@ -177,7 +179,7 @@ def _port(same: Sequence[Row], groups: list[str], rules: list[PortRule]) -> Gues
         rules=rules,
         address_pairs=[
             AddressPair(address=pair["ip_address"], mac=pair.get("mac_address") or row["mac"])
-            for pair in from_json(row["address_pairs"], [])
+            for pair in decoded(row["address_pairs"], list[dict[str, str]])
         ],
     )
 
@@ -189,8 +191,8 @@ def _address(row: Row) -> PortAddress:
         version=row["ip_version"],
         subnet_id=row["subnet_id"],
         gateway=row["gateway_ip"],
-        dns_servers=from_json(row["dns_nameservers"], []),
-        routes=[HostRoute(one["destination"], one["nexthop"]) for one in from_json(row["host_routes"], [])],
+        dns_servers=decoded(row["dns_nameservers"], list[str]),
+        routes=decoded(row["host_routes"], list[HostRoute]),
         dhcp=bool(row["enable_dhcp"]),
         ra_mode=row["ipv6_ra_mode"],
         address_mode=row["ipv6_address_mode"],

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 
 from kilonova.domain.guest_ports import HostRoute
 from kilonova.domain.host_network import FloatingAddress, HostPort, HostRouter, NetworkDocument, RouterLeg
-from kilonova.domain.server import from_json
+from kilonova.domain.json import decoded
 from kilonova.schema.tables.network import (
     STANDS_FOR_A_PORT,
     fixed_ips,
@@ -151,7 +151,7 @@ def _router(row: Row, legs: list[list[Row]], floating: list[FloatingAddress]) ->
         next_hop=four[0]["gateway_ip"] if four else "",
         snat=bool(row["enable_snat"]),
         is_up=bool(row["admin_state_up"]),
-        routes=[HostRoute(one["destination"], one["nexthop"]) for one in from_json(row["routes"], [])],
+        routes=decoded(row["routes"], list[HostRoute]),
         floating=floating,
     )
 

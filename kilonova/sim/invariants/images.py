@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kilonova.domain.server import from_json
+from kilonova.domain.json import as_list, as_object, as_text, json_object
 from kilonova.services.image.image import ACTIVE
 from kilonova.sim.lab.records import Records
 
@@ -17,16 +17,18 @@ def at_rest(records: Records) -> Iterator[str]:
             yield f"image {row['name']} is {row['status']}, and nobody makes it"
     there = {row["id"]: row for row in records.table("volume_snapshots") if row["status"] != "deleting"}
     for op in records.table("operations"):
-        facts = from_json(op["facts"], {})
-        for one in facts.get("snapshots", ()) if op["state"] != "done" else ():
-            if one["snapshot"] in there and facts["snapshot_image"] not in active:
-                yield f"snapshot {one['snapshot']} was made for image {facts['snapshot_image']}, which is not there"
+        facts = json_object(op["facts"])
+        image = as_text(facts.get("snapshot_image"))
+        for each in as_list(facts.get("snapshots")) if op["state"] != "done" else ():
+            snapshot = as_text(as_object(each)["snapshot"])
+            if snapshot in there and image not in active:
+                yield f"snapshot {snapshot} was made for image {image}, which is not there"
 
 
 def done_without_image(records: Records) -> Iterator[str]:
     """Yield operations that are done and left no active image, if images are never deleted."""
     active = {row["id"] for row in records.table("images") if row["status"] == ACTIVE}
     for op in records.table("operations"):
-        image = from_json(op["facts"], {}).get("snapshot_image")
+        image = json_object(op["facts"]).get("snapshot_image")
         if image and op["state"] == "done" and image not in active:
             yield f"operation {op['id']} is done, and its image {image} is not there"

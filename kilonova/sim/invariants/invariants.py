@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kilonova.domain.driver import INSTEAD
+from kilonova.domain.json import as_object, json_object
 from kilonova.domain.owned import Owned, left_by, may_hold, owned_by
-from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, SOFT_DELETED, STOPPED, from_json
+from kilonova.domain.server import ACTIVE, POWER_RUNNING, POWER_SHUTDOWN, RESIZED, SOFT_DELETED, STOPPED
 from kilonova.sim.invariants import closed_hosts, groups, hardware_claims, images, ports, quotas, volumes
 from kilonova.sim.lab.cloud import SimCloud
 from kilonova.sim.lab.records import Records, read_records
@@ -81,12 +82,13 @@ def refused_blindly(records: Records) -> list[str]:
     the number of hosts at that time is unknown."""
     hosts, sentences = None if records.table("gone_hosts") else len(records.table("hosts")), []
     for step in records.table("steps"):
-        problem = from_json(step["error"]) or {}
-        if step["database"] == "control" and problem.get("code") == "no_valid_host" and problem.get("details"):
-            decision = problem["details"]["decision"]
-            if decision["unknown"] or decision["considered"] != (hosts or decision["considered"]):
-                unknown = f"{decision['unknown']} of {decision['considered']} hosts unknown, {hosts} are there"
-                sentences.append(f"server {step['server_id']} was refused with {unknown}")
+        problem = json_object(step["error"])
+        decision = as_object(as_object(problem.get("details")).get("decision"))
+        if step["database"] != "control" or problem.get("code") != "no_valid_host" or not decision:
+            continue
+        if decision["unknown"] or decision["considered"] != (hosts or decision["considered"]):
+            unknown = f"{decision['unknown']} of {decision['considered']} hosts unknown, {hosts} are there"
+            sentences.append(f"server {step['server_id']} was refused with {unknown}")
     return sentences
 
 
@@ -174,7 +176,7 @@ def _disks(records: Records, cloud: SimCloud) -> Iterator[str]:
 
 
 def _has_no_room(op: Row) -> bool:
-    return bool(op["kind"] == "rebuild" and from_json(op["facts"], {}).get("room") == INSTEAD)
+    return bool(op["kind"] == "rebuild" and json_object(op["facts"]).get("room") == INSTEAD)
 
 
 def _all_ended(records: Records) -> Iterator[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from kilonova.domain.server import from_json
+from kilonova.domain.json import Json, JsonObject, as_list, decoded, json_object
 from kilonova.sim.lab.records import Records
 from kilonova.world import Row
 
@@ -30,7 +29,7 @@ def at_rest(records: Records) -> Iterator[str]:
         elif port["device_id"] not in servers:
             yield f"port {_name(port)} is of {port['device_id']}, which is nowhere"
     built = [row for row in records.table("operations") if row["kind"] == "build"]  # they all ask for the same ports
-    networks = {row["server_id"]: from_json(row["params"]).get("networks", []) for row in built}
+    networks = {row["server_id"]: as_list(json_object(row["params"]).get("networks")) for row in built}
     for server in servers.values():
         yield from _of_server(records, server, networks.get(server["id"], []))
 
@@ -43,7 +42,7 @@ def _free(port: Row) -> Iterator[str]:
         yield f"port {_name(port)} is of nobody, but bound to {port['host'] or 'no host'}, slot {port['slot']}"
 
 
-def _of_server(records: Records, server: Row, requested: list[Any]) -> Iterator[str]:
+def _of_server(records: Records, server: Row, requested: Sequence[Json]) -> Iterator[str]:
     """Check that the server has all requested ports, or none without a host; bound there; and as its record says."""
     vifs = records.vifs.get(server["id"], [])
     wanted = len(requested) if server["host"] else 0
@@ -52,7 +51,7 @@ def _of_server(records: Records, server: Row, requested: list[Any]) -> Iterator[
     for vif in vifs:
         if vif.host != server["host"]:
             yield f"port {vif.port_id} is bound to {vif.host}, its server {server['id']} is on {server['host']}"
-    recorded, true = from_json(server["network_info"], []), msgspec.to_builtins(vifs)
+    recorded, true = decoded(server["network_info"], list[JsonObject]), msgspec.to_builtins(vifs)
     if recorded != true:
         yield f"server {server['id']}: its record has the ports {recorded}, the network {true}"
 
@@ -68,7 +67,7 @@ def _addresses(records: Records) -> Iterator[str]:
         if times > 1:
             yield f"address {address} is given {times} times"
     free = sum(int(row["last"], 16) - int(row["first"], 16) + 1 for row in records.table("network_free_ranges"))
-    size = sum(_size(from_json(row["pools"])) for row in records.table("subnets"))
+    size = sum(_size(decoded(row["pools"], list[dict[str, str]])) for row in records.table("subnets"))
     if free + len(taken) != size:
         yield f"{free} addresses are free and {len(taken)} taken, of {size}"
 

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from kilonova.domain.server import SOFT_DELETED, flavor_from, from_json
+from kilonova.domain.json import decoded
+from kilonova.domain.params import ServerSpec
+from kilonova.domain.server import SOFT_DELETED, flavor_from
 from kilonova.services.volume.quotas import GIGABYTES, SNAPSHOTS, VOLUMES
 from kilonova.sim.lab.records import Records
 from kilonova.world import Row
@@ -23,7 +25,7 @@ def at_rest(records: Records) -> Iterator[str]:
 def _counted(records: Records) -> Iterator[str]:
     """Check that every server counts with its flavor, except those that wait to be reclaimed; its request names that
     flavor."""
-    specs = {row["server_id"]: from_json(row["spec"], {}) for row in records.table("request_specs")}
+    specs = {row["server_id"]: decoded(row["spec"], ServerSpec) for row in records.table("request_specs")}
     servers = {row["id"]: row for row in records.table("servers") if not row["deleted"]}
     for mapping in records.table("server_mappings"):
         row = servers.get(mapping["server_id"])
@@ -34,7 +36,7 @@ def _counted(records: Records) -> Iterator[str]:
             yield f"server {row['id']} is {row['vm_state']} and {'counts' if mapping['counted'] else 'does not count'}"
         if (mapping["vcpus"], mapping["memory_mb"]) != (flavor.vcpus, flavor.memory_mb):
             yield f"server {row['id']} counts with {mapping['vcpus']} cores and {mapping['memory_mb']} MB"
-        named = specs[row["id"]]["flavor"]["name"] if row["id"] in specs else flavor.name
+        named = specs[row["id"]].flavor.name if row["id"] in specs else flavor.name
         if named != flavor.name:
             yield f"server {row['id']} has flavor {flavor.name}, its request names {named}"
 

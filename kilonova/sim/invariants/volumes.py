@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kilonova.domain.json import JsonObject, as_list, as_object
-from kilonova.domain.server import from_json
+from kilonova.domain.json import JsonObject, as_list, as_object, json_object
 from kilonova.domain.volume import server_volumes
 from kilonova.sim.lab.records import Records
 from kilonova.world import Row
@@ -61,7 +60,9 @@ def at_rest(records: Records) -> Iterator[str]:
         if recorded != true and server["id"] not in left:
             yield f"server {server['id']}: its record has the volumes {sorted(recorded)}, the service {sorted(true)}"
     held = {one["volume_id"] for one in records.table("volume_attachments")}
-    requests = {op["server_id"]: from_json(op["params"]) for op in records.table("operations") if op["kind"] == "place"}
+    requests = {
+        op["server_id"]: json_object(op["params"]) for op in records.table("operations") if op["kind"] == "place"
+    }
     snapshotted = {one["volume_id"] for one in records.table("volume_snapshots")}  # the service refuses to delete those
     for volume in records.table("volumes"):
         name = volume["name"] or volume["id"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from kilonova.domain.server import from_json
+from kilonova.domain.json import json_object, texts
 from kilonova.ha.watch import TAKEN_FOR
 from kilonova.sim.histories.acts import LIES
 from kilonova.sim.histories.watch import FenceAttempt, FenceCommand
@@ -98,7 +98,7 @@ class WatchPromises:
         for server, hosts in places.items():
             if len(hosts) > 1 and not hosts & lied:
                 for whole in self._in_cells(_MOVES, server):
-                    if _is_automatic(whole) and hosts & {*from_json(whole["params"], {})["hosts"]}:
+                    if _is_automatic(whole) and hosts & {*texts(json_object(whole["params"])["hosts"])}:
                         yield f"at {self.cloud.loop.time():.0f} s: server {server} runs on {sorted(hosts)}"
 
     def _evacuated_while_disarmed(self) -> Iterator[str]:
@@ -120,7 +120,7 @@ class WatchPromises:
 
 
 def _is_automatic(operation: Row) -> bool:
-    return bool(from_json(operation["cause"], {}).get("through") == "ha")
+    return bool(json_object(operation["cause"]).get("through") == "ha")
 
 
 def _without_proof(records: Records) -> Iterator[str]:

@@ -9,10 +9,12 @@ from typing import Any
 
 from kilonova.compute.drivers.simulated.secret_contents import SecretContents, contents_line
 from kilonova.domain.cpus import format_cpus
+from kilonova.domain.details import Details
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.hardware import HostClaim
-from kilonova.domain.json import JsonObject, as_object, as_text
-from kilonova.domain.server import Flavor, flavor_from, from_json
+from kilonova.domain.json import JsonObject, as_list, as_object, as_text, decoded, json_object
+from kilonova.domain.server import Flavor, flavor_from
+from kilonova.engine.course import problem_from
 from kilonova.operations.whole_hosts.requests import CHECKS as WHOLE
 from kilonova.sim.lab.records import Records, read_records
 from kilonova.sim.stories.names import Names
@@ -55,19 +57,19 @@ class Scene:
     def _server(self, row: Row) -> JsonObject:
         runner = f"{row['runner_host']}/{row['runner_copy']}" if row["runner_host"] else None
         behind = self.watch.operations.get((row["database"], row["operation_id"] or ""))
-        details = from_json(row["details"], {})
+        details = decoded(row["details"], Details)
         return {
             "name": row["name"],
             "image": row["image_ref"],
-            "image_properties": details.get("image_properties", {}),
-            "key": details.get("key_name"),
-            "metadata": details.get("metadata", {}),
+            "image_properties": details.image_properties,
+            "key": details.key_name,
+            "metadata": details.metadata,
             "status": row["vm_state"],
             "task": row["task_state"],
             "flavor": flavor_from(row["flavor"]).name,
             "host": row["host"],
             "runner": runner,
-            "proof": self.names.with_names(from_json(row["runner_proof"], {}).get("why", "")),
+            "proof": self.names.with_names(as_text(json_object(row["runner_proof"]).get("why"))),
             "copy": row["copy"],
             "turn": row["turn"],
             "power": {0: "none", 1: "on", 4: "off"}[row["power_state"]],
@@ -89,16 +91,16 @@ class Scene:
         """Return all operations, in the order in which they were accepted."""
         lines = []
         for row in self.watch.operations.values():
-            problem = from_json(row["error"], None)
-            why = f" ({problem['step'] or row['kind']}: {problem['code']})" if problem else ""
+            problem = problem_from(row["error"])
+            why = f" ({problem.step or row['kind']}: {problem.code})" if problem else ""
             lines.append(f"{row['kind']} {self.names.of(row['server_id'])}".strip() + f": {row['state']}{why}")
         return lines
 
     def accounts(self) -> list[str]:
         """Return the accounts of operations about whole hosts: the sentence, and the hosts' proofs."""
         operations = sorted(self.records.table("operations"), key=lambda row: (row["created_at"], row["id"]))
-        accounts = [from_json(row["facts"], {}).get("account") for row in operations if row["kind"] in WHOLE]
-        return [self.names.with_names(one["sentence"] + _proofs(one)) for one in accounts if one]
+        accounts = [as_object(json_object(row["facts"]).get("account")) for row in operations if row["kind"] in WHOLE]
+        return [self.names.with_names(as_text(one["sentence"]) + _proofs(one)) for one in accounts if one]
 
     def failures(self) -> list[str]:
         """Records of the failure watch."""
@@ -178,8 +180,7 @@ class Scene:
         return self._by_server(
             (step["server_id"], f"{v['host']} {v['filter']}: {v['sentence']}")
             for step in self.records.table("steps")
-            if step["error"] and from_json(step["error"]).get("details")
-            for v in from_json(step["error"])["details"]["decision"]["verdicts"]
+            for v in _verdicts(step)
             if not v["passed"]
         )
 
@@ -360,6 +361,13 @@ def _is_as(wanted: Any, actual: Any) -> bool:
     if wanted is None or actual is None:
         return wanted in (None, "none", []) and actual in (None, "", [], {})
     return str(wanted) == str(actual)
+
+
+def _verdicts(step: Row) -> list[JsonObject]:
+    """Return the verdict on each host of a step that found none."""
+    problem = problem_from(step["error"])
+    decision = as_object(problem.details).get("decision") if problem else None
+    return [as_object(verdict) for verdict in as_list(as_object(decision).get("verdicts"))]
 
 
 def _proofs(account: JsonObject) -> str:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kilonova.domain.host import HostState, Observation, judge, longest
-from kilonova.domain.server import from_json
+from kilonova.domain.json import decoded
+from kilonova.domain.messages import StepResult
+from kilonova.engine.course import problem_from
 from kilonova.sim.stories.journal import Changed, JournalReader, OperationRow, StepRow
 from kilonova.sim.stories.names import Names
 from kilonova.sim.stories.trouble import StoryCloud
@@ -145,10 +147,11 @@ class StoryWatch:
 
     def _step_text(self, row: StepRow, before: StepRow | None) -> str:
         state = row["state"]
-        if state == "failed":
-            return f"failed: {self.names.with_names(from_json(row['error'])['message'])}"
+        problem = problem_from(row["error"])
+        if state == "failed" and problem:
+            return f"failed: {self.names.with_names(problem.message)}"
         if state == "settled":
-            return f"settled: {from_json(row['result'])['settled']}"
+            return f"settled: {decoded(row['result'], StepResult).settled}"
         if state in ENDED:
             return str(state)
         if row["attempt"] > 1 and state == "ready" and before is None:

@@ -6,8 +6,9 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kilonova.cli.opening import SEAL_KEY_NAME
-from kilonova.domain.server import from_json
 from kilonova.engine.secrets import Seal
 from kilonova.store.directory import read_secret
 from tests.support.embedded import Embedded
@@ -75,7 +76,7 @@ def test_all_that_was_asked_for_outlives_a_restart(tmp_path: Path) -> None:
         admin = administrator(cloud)
         server, ids = buried(cloud, admin)
         kept = spec_of(cloud, server)
-        spec = from_json(kept["spec"])
+        spec = msgspec.json.decode(kept["spec"])
         assert spec["networks"] == [
             {"port_id": ids["port"]},
             {"network_id": ids["network"], "fixed_ip": "10.10.0.77", "tag": "front"},
@@ -92,10 +93,10 @@ def test_all_that_was_asked_for_outlives_a_restart(tmp_path: Path) -> None:
     with Embedded(tmp_path / "var") as cloud:
         assert spec_of(cloud, server) == kept
         seal = Seal(read_secret(tmp_path / "var" / SEAL_KEY_NAME).encode())
-        secrets = from_json(seal.open_text(kept["sealed"]))
+        secrets = msgspec.json.decode(seal.open_text(kept["sealed"]))
         assert secrets == {"admin_pass": "open-sesame"}
         assert seal.open_text(details["user_data"]) == USER_DATA
-        assert from_json(seal.open_text(details["personality"])) == [["/etc/motd", FILES[0]["contents"]]]
+        assert msgspec.json.decode(seal.open_text(details["personality"])) == [["/etc/motd", FILES[0]["contents"]]]
 
 
 def test_it_holds_nothing_and_what_is_kept_goes_with_it(tmp_path: Path) -> None:
@@ -126,12 +127,12 @@ def test_who_found_a_host_has_its_files_in_its_cell_alone(tmp_path: Path) -> Non
         cloud.until(lambda: not cloud.records()["cell1.secrets"], "the password went with its operation")
         kept = spec_of(cloud, made)
         assert kept["sealed"] is None and not cloud.records()["control.secrets"]
-        assert not {"networks", "host", "forced"} & from_json(kept["spec"]).keys(), "they were read once"
+        assert not {"networks", "host", "forced"} & msgspec.json.decode(kept["spec"]).keys(), "they were read once"
         assert having(cloud, "personality") == ["cell1.servers.details"]
         assert having(cloud, "sesame") == [] and having(cloud, FILES[0]["contents"]) == [], "all of it is sealed"
         row = next(row for row in cloud.records()["cell1.servers"] if row["id"] == made)
         seal = Seal(read_secret(tmp_path / "var" / SEAL_KEY_NAME).encode())
-        files = from_json(seal.open_text(from_json(row["details"])["personality"]))
+        files = msgspec.json.decode(seal.open_text(msgspec.json.decode(row["details"])["personality"]))
         assert files == [["/etc/motd", FILES[0]["contents"]]]
         assert admin.done("DELETE", f"/compute/v2.1/servers/{made}").status == 204
         cloud.until(lambda: not spec_of(cloud, made), "it is gone")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from kilonova.domain.server import BUILDING, ERROR, Flavor, flavor_document, from_json
+from kilonova.domain.server import BUILDING, ERROR, Flavor, flavor_document
 from kilonova.operations.facts import RetryFacts
 from kilonova.operations.rebuild_in_cell0 import RebuildInCell0
 from kilonova.schema.tables import cell
@@ -24,11 +25,11 @@ BEFORE = server(vm_state=ERROR, name="old", image_ref="i1", details='{"key_name"
 @pytest.mark.parametrize(
     ("wish", "name", "image", "flavor", "details"),
     [
-        ({}, "old", "i1", from_json(BEFORE["flavor"]), {}),
-        ({"name": "new"}, "new", "i1", from_json(BEFORE["flavor"]), {}),
-        ({"image": "i2"}, "old", "i2", from_json(BEFORE["flavor"]), {}),
-        ({"flavor": NEW_FLAVOR}, "old", "i1", from_json(flavor_document(NEW_FLAVOR)), {}),
-        ({"details": {"key_name": "two"}}, "old", "i1", from_json(BEFORE["flavor"]), {"key_name": "two"}),
+        ({}, "old", "i1", msgspec.json.decode(BEFORE["flavor"]), {}),
+        ({"name": "new"}, "new", "i1", msgspec.json.decode(BEFORE["flavor"]), {}),
+        ({"image": "i2"}, "old", "i2", msgspec.json.decode(BEFORE["flavor"]), {}),
+        ({"flavor": NEW_FLAVOR}, "old", "i1", msgspec.json.decode(flavor_document(NEW_FLAVOR)), {}),
+        ({"details": {"key_name": "two"}}, "old", "i1", msgspec.json.decode(BEFORE["flavor"]), {"key_name": "two"}),
     ],
 )
 def test_the_server_is_shown_as_it_is_going_to_be(
@@ -45,7 +46,7 @@ def test_the_server_is_shown_as_it_is_going_to_be(
         assert [row["id"] for row in await servers.changed(tx)] == ["s"]
         row = await rows.fetch(tx, cell.servers, id="s")
         assert row is not None and (row["vm_state"], row["name"], row["image_ref"]) == (BUILDING, name, image)
-        assert from_json(row["flavor"]) == flavor
-        assert from_json(row["details"]) == {"key_name": "one", "description": "mine", **details}
+        assert msgspec.json.decode(row["flavor"]) == flavor
+        assert msgspec.json.decode(row["details"]) == {"key_name": "one", "description": "mine", **details}
 
     run(body)

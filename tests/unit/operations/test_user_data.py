@@ -6,9 +6,9 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kilonova.domain.server import from_json
 from tests.support.embedded import Embedded
 from tests.support.people import Person, administrator
 from tests.unit.operations.test_burial import HUGE, shown
@@ -37,7 +37,7 @@ def _has(text: str) -> bool:
             return bool(value.get("user_data")) or any(map(look, value.values()))
         return isinstance(value, list) and any(map(look, value))
 
-    return text.startswith(("{", "[")) and look(from_json(text))
+    return text.startswith(("{", "[")) and look(msgspec.json.decode(text))
 
 
 def ask(admin: Person, flavor: str, **more: Any) -> str:
