@@ -103,7 +103,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StepResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a step on its host, as far as the records or people need it."""
 
-    settled: str = ""  # it was not done: its host was declared down
+    waived: str = ""  # it was not done: its host was declared down
     disk: str = ""  # created | adopted | kept
     claim: HostClaim | None = None
     takes_disks_at: str = ""

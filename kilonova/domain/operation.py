@@ -33,7 +33,7 @@ STEP_STATES = {
     "taken": "a worker has it; counts as done when somebody must undo",
     "done": "finished; its result is journaled",
     "failed": "finished with an error",
-    "settled": "not done, and need not be: the host was declared down, it is a debt now",
+    "waived": "not done, and need not be: the host was declared down, it is a debt now",
     "dropped": "no longer wanted: cancelled or superseded",
     "abandoned": "skipped by an administrator's word; what it left is a finding",
 }

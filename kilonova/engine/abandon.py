@@ -183,7 +183,7 @@ async def _abandon(
         await put_finding(tx, op, kind, go, intervention, left, now)
     record = step.record if go.way == "do" else step.record_undo
     if record is not None:
-        record(ctx, StepResult(settled=problem.message))
+        record(ctx, StepResult(waived=problem.message))
     stood = standing_of(engine, op)
     move = after_abandon(operation, op.course, facts, go.way, problem, op.committed)
     return await advance(engine, tx, journal, op, move, ctx, now, stood=stood)

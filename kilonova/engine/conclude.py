@@ -37,19 +37,19 @@ NOTHING = StepResult()
 
 @dataclass
 class Outcome:
-    """The outcome of a step: a result, or a problem, or settled without being done (its host was declared down)."""
+    """The outcome of a step: a result, or a problem, or waived without being done (its host was declared down)."""
 
     result: StepResult = NOTHING  # of a host's step
     changed_facts: dict[str, object] = field(default_factory=dict)  # by a CONTROL step: facts that it has changed
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
     problem: Problem | None = None
-    settled: str | None = None
+    waived: str | None = None
 
     @property
     def stored(self) -> object:
         """Return the result as the step's row shows it."""
-        if self.settled:
-            return StepResult(settled=self.settled)
+        if self.waived:
+            return StepResult(waived=self.waived)
         return {**self.changed_facts, **self.documents} if self.changed_facts or self.documents else self.result
 
 
@@ -191,7 +191,7 @@ async def _conclude(
     step = engine.operation(owner.kind if owner else op.kind).step(done.step)
     if ctx is None:
         ctx = context_for(engine, journal, op, done.target, await load_server(tx, journal, op, lock=True))
-        ctx.server_is_locked = outcome.problem is None and outcome.settled is None  # these write rows of the server's
+        ctx.server_is_locked = outcome.problem is None and outcome.waived is None  # these write rows of the server's
     ctx = ctx.copied()  # since this body may run again
     ctx.facts = (owner or op).facts(engine.operation((owner or op).kind))
     await _end_step(tx, journal, op, step, done, outcome, now)
@@ -240,7 +240,7 @@ async def _next_turn(tx: Tx, op: Op, ctx: AnyContext) -> None:
 
 
 async def _end_step(tx: Tx, journal: Store, op: Op, step: AnyStep, done: Go, outcome: Outcome, now: float) -> None:
-    state = "failed" if outcome.problem else "settled" if outcome.settled else "done"
+    state = "failed" if outcome.problem else "waived" if outcome.waived else "done"
     result = None if outcome.problem else outcome.stored
     await log.end_step(tx, op.id, op.ordinal, state, result, outcome.problem)
     if done.way == "do" and has_servers(journal):
@@ -273,8 +273,8 @@ async def _decide(
         return move
     record = step.record if done.way == "do" else step.record_undo
     if record is not None:
-        record(ctx, StepResult(settled=outcome.settled) if outcome.settled else outcome.result)
-    if outcome.settled:
+        record(ctx, StepResult(waived=outcome.waived) if outcome.waived else outcome.result)
+    if outcome.waived:
         await leave_to_host(tx, op, step, done, now)
     return after_success(operation, op.course, facts, done.way, op.committed)
 

@@ -37,12 +37,12 @@ async def end_operation(
         ctx.set_server(task_state=None, operation_id=None)
     if end.state == "done":
         op.course.problem = None  # an earlier attempt's; its step rows keep it
-        operation.settle(ctx)
+        operation.finish(ctx)
     elif op.course.mode == FORWARD:  # everything but the abandoned step is done
-        operation.settle(ctx)
+        operation.finish(ctx)
     else:
         ctx.problem = op.course.problem
-        operation.settle_undone(ctx)
+        operation.finish_undone(ctx)
     if ctx.server is not None and ctx.server.recheck:
         await _look_again(tx, ctx)
     await ctx.apply(tx, now)

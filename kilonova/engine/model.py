@@ -184,10 +184,10 @@ class Operation(Generic[F, P]):
         """Return the text that the owner may read when a step failed; the whole reason is for the administrator."""
         return self.safe_message
 
-    def settle(self, ctx: Context[F, P]) -> None:
+    def finish(self, ctx: Context[F, P]) -> None:
         """Write the rows of the ending transaction when all steps are done."""
 
-    def settle_undone(self, ctx: Context[F, P]) -> None:
+    def finish_undone(self, ctx: Context[F, P]) -> None:
         """Write the rows of the ending transaction when it was undone; the engine clears the server's task_state."""
 
     @cached_property

@@ -96,7 +96,7 @@ async def _look(engine: Engine, journal: Store, row: Row, step: AnyStep, state: 
         await set_waiting(engine, journal, row["operation_id"], row["ordinal"], text)
         return
     if rule == DEBT:
-        outcome = Outcome(settled=state.sentence)
+        outcome = Outcome(waived=state.sentence)
     else:
         text = f"{step.name} on {row['host']}: {state.sentence}"
         outcome = Outcome(problem=Problem(code="host_down", message=text, step=step.name, elsewhere=True, final=True))

@@ -155,11 +155,11 @@ class Adopt(Operation[MoveFacts, AdoptParams]):
         action = {"action": "adopt", "action_by": subject.cause.user_id, "action_at": now}
         await rows.change(tx, cell.quarantine, action, **keys)
 
-    def settle(self, ctx: AdoptContext) -> None:
+    def finish(self, ctx: AdoptContext) -> None:
         state = ctx.facts.was
         ctx.set_server(vm_state=state, power_state=power_of(state), launched_at=ctx.world.clock.now())
 
-    def settle_undone(self, ctx: AdoptContext) -> None:
+    def finish_undone(self, ctx: AdoptContext) -> None:
         facts = ctx.facts
 
         async def change(tx: Tx, now: float) -> None:

@@ -138,12 +138,12 @@ class ConfirmResize(Operation[ResizeFacts, Params]):
     def joins(self, subject: Subject[Params]) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name
 
-    def settle(self, ctx: Context[ResizeFacts, Params]) -> None:
+    def finish(self, ctx: Context[ResizeFacts, Params]) -> None:
         state = confirmed_state(ctx.facts.was, ctx.row.power_state)
         ctx.set_server(vm_state=state, power_state=power_of(state))
         close_migration(ctx, "confirmed")
 
-    def settle_undone(self, ctx: Context[ResizeFacts, Params]) -> None:
+    def finish_undone(self, ctx: Context[ResizeFacts, Params]) -> None:
         ctx.set_migration(ctx.facts.migration, status="finished")
 
     def outlook(self, subject: Subject[Params], facts: ResizeFacts) -> JsonObject:

@@ -186,7 +186,7 @@ class Delete(Operation[DeleteFacts, Params]):
         removed = deleted_copies(server, facts.copies, facts.open_migrations)
         return outlook(None, DELETED, deleted_disks(server), removed=removed)
 
-    def settle(self, ctx: DeleteContext) -> None:
+    def finish(self, ctx: DeleteContext) -> None:
         now = ctx.world.clock.now()
         ctx.set_server(
             vm_state=DELETED,

@@ -55,7 +55,7 @@ class DeleteUnplaced(Operation[DeleteFacts, Params]):
     def requested_server(self, facts: DeleteFacts, params: Params) -> ServerSpec | None:
         return facts.build_request
 
-    def settle(self, ctx: DeleteContext) -> None:
+    def finish(self, ctx: DeleteContext) -> None:
         async def unmap(tx: Tx, now: float) -> None:
             await unmap_server(tx, ctx.server_id or "")
             await leave(tx, ctx.server_id or "")

@@ -217,7 +217,7 @@ class Evacuate(Operation[EvacuateFacts, MoveParams]):
         outlook = outlook_of_move(subject, facts, facts.ends, disks, server.flavor_document)
         return {**outlook, "proof": facts.proof, "proven_by": host.proven_by}
 
-    def settle(self, ctx: EvacuateContext) -> None:
+    def finish(self, ctx: EvacuateContext) -> None:
         facts = ctx.facts
         if facts.brought_back:
             ctx.set_migration(facts.migration, status="cancelled", open=0)

@@ -38,7 +38,7 @@ class FollowPower(Operation[CopyFacts, Params]):
     def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)
 
-    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
+    def finish(self, ctx: Context[CopyFacts, Params]) -> None:
         if ctx.facts.running:
             ctx.set_server(power_state=POWER_RUNNING)
         elif ctx.facts.was == ACTIVE:

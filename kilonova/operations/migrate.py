@@ -102,7 +102,7 @@ class Migrate(Operation[MoveFacts, MoveParams]):
         disks = all_disks(server, "kept", "re-created")
         return outlook_of_move(subject, facts, RESIZED, disks, server.flavor_document)
 
-    def settle(self, ctx: Context[MoveFacts, MoveParams]) -> None:
+    def finish(self, ctx: Context[MoveFacts, MoveParams]) -> None:
         wait_for_owner(ctx)
 
     steps = [

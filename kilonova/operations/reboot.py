@@ -32,10 +32,10 @@ class _Reboot(Operation[CopyFacts, Params]):
             raise Refused("invalid_state", f"Instance {server.id} is in an invalid state for 'reboot'")
         return its_copy(subject)
 
-    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
+    def finish(self, ctx: Context[CopyFacts, Params]) -> None:
         ctx.set_server(vm_state=ACTIVE, power_state=POWER_RUNNING)
 
-    def settle_undone(self, ctx: Context[CopyFacts, Params]) -> None:
+    def finish_undone(self, ctx: Context[CopyFacts, Params]) -> None:
         if ctx.problem is None or ctx.problem.code not in UNTRIED:
             ctx.set_server(vm_state=ERROR)
 

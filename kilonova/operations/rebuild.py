@@ -275,11 +275,11 @@ class Rebuild(Operation[RebuildFacts, RebuildParams]):
         disks = [root_disk("re-created", facts.image), *local, *unchanged_volumes(server)]
         return outlook(facts.destination, facts.was, disks)
 
-    def settle(self, ctx: RebuildContext) -> None:
+    def finish(self, ctx: RebuildContext) -> None:
         was = ctx.facts.was
         ctx.set_server(vm_state=was, power_state=power_of(was), launched_at=ctx.world.clock.now())
 
-    def settle_undone(self, ctx: RebuildContext) -> None:
+    def finish_undone(self, ctx: RebuildContext) -> None:
         if ctx.facts.room == INSTEAD and ctx.server is not None and ctx.server.copy == ctx.facts.copy:
             ctx.set_server(vm_state=ERROR, power_state=POWER_SHUTDOWN)
 

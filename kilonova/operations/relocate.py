@@ -71,7 +71,7 @@ class Relocate(Migrate):
     name = "relocate"
     notifications = (RESIZE_NOTIFICATION, replace(ConfirmResize.notifications[0], begins=CONFIRMING[0].name))
 
-    def settle(self, ctx: RelocateContext) -> None:
+    def finish(self, ctx: RelocateContext) -> None:
         ctx.set_server(vm_state=ctx.facts.was, power_state=power_of(ctx.facts.was))
         close_migration(ctx, "confirmed")
 

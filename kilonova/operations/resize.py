@@ -133,7 +133,7 @@ class Resize(Operation[ResizeFacts, ResizeParams]):
         disks = resized_disks(subject.server, flavor_from(facts.new_flavor))
         return outlook_of_move(subject, facts, RESIZED, disks, facts.new_flavor)
 
-    def settle(self, ctx: Context[ResizeFacts, ResizeParams]) -> None:
+    def finish(self, ctx: Context[ResizeFacts, ResizeParams]) -> None:
         wait_for_owner(ctx)
 
     steps = [

@@ -28,7 +28,7 @@ class Restore(Operation[CopyFacts, Params]):
     def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)
 
-    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
+    def finish(self, ctx: Context[CopyFacts, Params]) -> None:
         ctx.set_server(vm_state=ACTIVE, power_state=POWER_RUNNING)
 
         async def back(tx: Tx, now: float) -> None:

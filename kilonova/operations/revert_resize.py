@@ -89,7 +89,7 @@ async def check_whole(host: HostContext) -> StepResult:
 
 def note_stopped(ctx: RevertContext, result: StepResult) -> None:
     """Note whether the destination itself reported that it stopped, or was declared down."""
-    ctx.facts.destination_stopped = not result.settled
+    ctx.facts.destination_stopped = not result.waived
 
 
 async def give_back(ctx: RevertContext) -> None:
@@ -143,11 +143,11 @@ class RevertResize(Operation[RevertFacts, Params]):
     def joins(self, subject: Subject[Params]) -> bool:
         return subject.live is not None and subject.live["kind"] == self.name
 
-    def settle(self, ctx: RevertContext) -> None:
+    def finish(self, ctx: RevertContext) -> None:
         ctx.set_server(vm_state=ctx.facts.was, power_state=power_of(ctx.facts.was))
         close_migration(ctx, "reverted")
 
-    def settle_undone(self, ctx: RevertContext) -> None:
+    def finish_undone(self, ctx: RevertContext) -> None:
         if ctx.facts.given_back:  # past the point of no return: the source's copy would not start
             ctx.set_server(vm_state=ERROR)
             close_migration(ctx, "error")

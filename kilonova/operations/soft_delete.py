@@ -65,7 +65,7 @@ class SoftDelete(Operation[CopyFacts, Params]):
         """Join a soft delete that is under way."""
         return subject.live is not None and subject.live["kind"] == self.name
 
-    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
+    def finish(self, ctx: Context[CopyFacts, Params]) -> None:
         ctx.set_server(vm_state=SOFT_DELETED, power_state=POWER_SHUTDOWN)
 
         async def since(tx: Tx, _: float) -> None:

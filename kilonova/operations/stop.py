@@ -27,7 +27,7 @@ class Stop(Operation[CopyFacts, Params]):
     def check(self, subject: Subject[Params]) -> CopyFacts:
         return its_copy(subject)
 
-    def settle(self, ctx: Context[CopyFacts, Params]) -> None:
+    def finish(self, ctx: Context[CopyFacts, Params]) -> None:
         ctx.set_server(vm_state=STOPPED, power_state=POWER_SHUTDOWN)
 
     steps = [

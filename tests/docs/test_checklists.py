@@ -33,7 +33,7 @@ def test_fields_of_steps_and_operations_exist() -> None:
 
 
 def test_names_of_an_operation_exist() -> None:
-    words = {"joins", "supersedes", "settle", "settle_undone", "accepted", "outlook", "retired", "safe_message"}
+    words = {"joins", "supersedes", "finish", "finish_undone", "accepted", "outlook", "retired", "safe_message"}
     words |= {"from_states", "check", "notifications", "version", "action"}
     assert [word for word in sorted(words) if f"`{word}`" not in CHECKLIST or word not in OPERATION] == []
 

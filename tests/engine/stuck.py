@@ -30,11 +30,11 @@ class MovedFacts(OperationFacts, kw_only=True):
 
 
 def remembers(ctx: Context[Any, Params], result: Any) -> None:
-    ctx.set_server(name=f"done, {type(ctx.facts).__name__}: {result.settled}")
+    ctx.set_server(name=f"done, {type(ctx.facts).__name__}: {result.waived}")
 
 
 def remembers_undo(ctx: Context[Any, Params], result: Any) -> None:
-    ctx.set_server(name=f"undone, {type(ctx.facts).__name__}: {result.settled}")
+    ctx.set_server(name=f"undone, {type(ctx.facts).__name__}: {result.waived}")
 
 
 class Moving(Simple):

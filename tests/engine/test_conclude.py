@@ -188,8 +188,8 @@ def test_a_step_of_a_host_that_was_declared_down_is_left_to_it(play: Any, kind: 
         following = await at_host(desk, kind)
         if way == "undo":
             following = await desk.end(following, Outcome(problem=WRONG))
-        await desk.end(following, Outcome(settled="host1 was declared down"))
-        (row,) = [row for row in await desk.all(steps, way=way) if row["state"] == "settled"]
+        await desk.end(following, Outcome(waived="host1 was declared down"))
+        (row,) = [row for row in await desk.all(steps, way=way) if row["state"] == "waived"]
         assert "declared down" in row["result"]
         debts = await desk.all(cell.debts)
         assert [(debt["host"], debt["copy"], debt["verb"]) for debt in debts] == [("host1", 3, "ensure_absent")] * owes

@@ -61,7 +61,7 @@ class Placing(Moving):
 
 
 def reports(ctx: Any, result: Any) -> None:
-    ctx.set_server(name=f"{result.settled or 'done'} with disk {result.disk}")
+    ctx.set_server(name=f"{result.waived or 'done'} with disk {result.disk}")
 
 
 def writes(ctx: Any, result: Any) -> None:
@@ -101,7 +101,7 @@ class Leaving(Moving):
     notifications = (Notification("leave", fails_from="look"),)
     steps = (Step("look", work, on=CONTROL),)
 
-    def settle(self, ctx: Any) -> None:
+    def finish(self, ctx: Any) -> None:
         ctx.set_server(deleted=1, host=None)
 
 
@@ -278,10 +278,10 @@ async def reported(desk: Desk) -> Next:
     ("outcome", "name"),
     [
         (Outcome(result=StepResult(disk="kept")), "done with disk kept"),
-        (Outcome(settled="host1 is down"), "host1 is down with disk "),
+        (Outcome(waived="host1 is down"), "host1 is down with disk "),
     ],
 )
-def test_a_step_that_was_settled_is_recorded_so(play: Any, outcome: Outcome, name: str) -> None:
+def test_a_step_that_was_waived_is_recorded_so(play: Any, outcome: Outcome, name: str) -> None:
     async def story(desk: Desk) -> None:
         await desk.end(await reported(desk), outcome)
         assert (await desk.server())["name"] == name
@@ -293,7 +293,7 @@ def test_a_host_owes_nothing_for_an_operation_without_a_server(play: Any) -> Non
     async def story(desk: Desk) -> None:
         following = await at_host(desk, "debtor")
         await desk.change(operations, {"server_id": None}, id=following.op.id)
-        await desk.end(following, Outcome(settled="host1 is down"))
+        await desk.end(following, Outcome(waived="host1 is down"))
         assert await desk.all(cell.debts) == []
         assert [host["epoch"] for host in await desk.all(cell.hosts)] == [2]
 

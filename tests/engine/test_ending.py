@@ -32,10 +32,10 @@ class Ending(Moving):
     steps = (Step("look", work, on=CONTROL, tries_elsewhere=True),)
     server: dict[str, Any] = {}
 
-    def settle(self, ctx: Any) -> None:
+    def finish(self, ctx: Any) -> None:
         ctx.set_server(name=f"settled {ctx.problem and ctx.problem.code}", **self.server)
 
-    def settle_undone(self, ctx: Any) -> None:
+    def finish_undone(self, ctx: Any) -> None:
         ctx.set_server(name=f"undone {ctx.problem.code}", **self.server)
 
 
@@ -152,8 +152,8 @@ def test_an_operation_of_control_ends_without_a_server(
     play: Any, monkeypatch: pytest.MonkeyPatch, problem: Problem | None
 ) -> None:
     settled = list[str]()
-    monkeypatch.setattr(Placing, "settle", lambda self, ctx: settled.append("done"))
-    monkeypatch.setattr(Placing, "settle_undone", lambda self, ctx: settled.append(ctx.problem.code))
+    monkeypatch.setattr(Placing, "finish", lambda self, ctx: settled.append("done"))
+    monkeypatch.setattr(Placing, "finish_undone", lambda self, ctx: settled.append(ctx.problem.code))
 
     async def story(desk: Desk) -> None:
         control = desk.engine.world.db.control

@@ -205,7 +205,7 @@ def test_a_superseding_operation_inherits_the_undo(cloud):
         ("prep_resize", "undo"),
         ("claim", "undo"),
     ]
-    assert steps[0][3] == "settled", "the dead source cannot be asked; the operator's word stands for it"
+    assert steps[0][3] == "waived", "the dead source cannot be asked; the operator's word stands for it"
     assert cloud.operation(evacuate)["state"] == "done"
     assert cloud.server(server)["host"] != source
     cloud.hardware.switch_power(source, True)

@@ -155,7 +155,7 @@ def test_silence_fails_a_step_that_leaves_nothing_running(look):
 
 
 def test_what_only_cleans_up_is_left_to_the_host(look):
-    assert look.at(SILENT, a_step(when_silent=DEBT)) == ended(Outcome(settled=SILENT.sentence))
+    assert look.at(SILENT, a_step(when_silent=DEBT)) == ended(Outcome(waived=SILENT.sentence))
 
 
 @pytest.mark.parametrize("state", [DECLARED, HostState("host1", "returning", "it returns", declared=True)])

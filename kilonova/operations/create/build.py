@@ -134,10 +134,10 @@ class Build(Operation[CreateFacts, ServerSpec]):
             return NO_PORTS + OWNERS_REASONS.get(problem.code, "")
         return NOT_BUILT if problem.final and problem.step == "build_and_run_instance" else self.safe_message
 
-    def settle(self, ctx: CreateContext) -> None:
+    def finish(self, ctx: CreateContext) -> None:
         ctx.set_server(vm_state=ACTIVE, launched_at=ctx.world.clock.now())
 
-    def settle_undone(self, ctx: CreateContext) -> None:
+    def finish_undone(self, ctx: CreateContext) -> None:
         if ctx.server is not None:  # else it is in cell0 by now
             ctx.set_server(vm_state=ERROR)
 

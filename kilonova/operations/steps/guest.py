@@ -98,7 +98,7 @@ async def remove_guest(host: HostContext) -> StepResult:
 
 def copy_gone(ctx: AnyContext, result: StepResult) -> None:
     """Record that the copy was removed, or that a debt says that it must be."""
-    if result.settled:
+    if result.waived:
         ctx.set_copy(ctx.target.copy, ctx.target.host, "leaving")
     else:
         ctx.drop_copy(ctx.target.copy, ctx.target.host)

@@ -61,7 +61,7 @@ steps = Table(
     Column("heir_of", Text),  # the superseded operation whose undo this is (law 7)
     Column("server_id", Text),
     Column("turn", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),  # ready | taken | done | failed | settled | dropped | abandoned
+    Column("state", Text, nullable=False),  # ready | taken | done | failed | waived | dropped | abandoned
     Column("attempt", Integer, nullable=False),
     Column("worker", Text),
     Column("not_before", Float(53), nullable=False),

@@ -19,7 +19,7 @@ from kilonova.store.hosts import facts_of
 from kilonova.world import Row
 
 QUIETLY = ("taken", "ready")  # CONTROL steps are taken and ended at once: their end is enough for the log
-ENDED = ("done", "failed", "settled", "dropped", "abandoned")
+ENDED = ("done", "failed", "waived", "dropped", "abandoned")
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class StoryWatch:
         problem = problem_from(row["error"])
         if state == "failed" and problem:
             return f"failed: {self.names.with_names(problem.message)}"
-        if state == "settled":
-            return f"settled: {decoded(row['result'], StepResult).settled}"
+        if state == "waived":
+            return f"waived: {decoded(row['result'], StepResult).waived}"
         if state in ENDED:
             return str(state)
         if row["attempt"] > 1 and state == "ready" and before is None:
