@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
 from kilonova.api.compute.paging import limit_of, time_of
-from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, Schema, closed, texts
+from kilonova.api.compute.schemas.types import NON_NEGATIVE, UUID, closed, texts
 from kilonova.api.compute.server_view import microseconds
 from kilonova.api.content import Content
-from kilonova.api.forms import Forms
+from kilonova.api.forms import Forms, Schema
 from kilonova.api.queries import list_body
 from kilonova.api.routes import Route, Version
 from kilonova.domain.errors import Refused

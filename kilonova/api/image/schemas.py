@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from kilonova.api.call import Call, answer
-from kilonova.api.compute.schemas.types import Schema
-from kilonova.api.forms import Forms
+from kilonova.api.forms import Forms, Schema
 from kilonova.domain.errors import Refused
 from kilonova.domain.json import Json
 from kilonova.services.image.image import CONTAINER_FORMATS, DISK_FORMATS, MEMBER_STATUSES, VISIBILITIES

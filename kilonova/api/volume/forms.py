@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.api.compute.schemas.types import MAX_INT, UUID, Schema, closed, nothing, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import MAX_INT, UUID, closed, nothing, wrapped
+from kilonova.api.forms import Forms, Schema
 from kilonova.api.routes import Version
 from kilonova.services.image.image import VISIBILITIES
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.api.compute.schemas.types import HOST_NAME, NAME, UNPRINTABLE, UUID, Schema, closed, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import HOST_NAME, NAME, UNPRINTABLE, UUID, closed, wrapped
+from kilonova.api.forms import Forms, Schema
 
 ZONE: Schema = {"oneOf": [NAME | {"pattern": rf"^(?!\s)[^{UNPRINTABLE}:]*[^{UNPRINTABLE}\s:]$"}, {"type": "null"}]}
 METADATA: Schema = {

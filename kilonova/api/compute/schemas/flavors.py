@@ -8,12 +8,11 @@ from kilonova.api.compute.schemas.types import (
     MAX_INT,
     NAME,
     UNPRINTABLE,
-    Schema,
     closed,
     texts,
     wrapped,
 )
-from kilonova.api.forms import Forms
+from kilonova.api.forms import Forms, Schema
 from kilonova.api.routes import Version
 
 ID: Schema = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.api.compute.schemas.queries import PAGE, query
-from kilonova.api.compute.schemas.types import Schema, closed, texts, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import closed, texts, wrapped
+from kilonova.api.forms import Forms, Schema
 from kilonova.api.routes import Version
 
 USER: Schema = {"user_id": texts()}

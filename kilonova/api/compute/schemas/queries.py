@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.api.compute.schemas.types import NON_NEGATIVE, Schema, texts
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import NON_NEGATIVE, texts
+from kilonova.api.forms import Forms, Schema
 
 PAGE: Schema = {"limit": texts(NON_NEGATIVE), "marker": texts()}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.api.compute.schemas.queries import query
-from kilonova.api.compute.schemas.types import BOOLEAN, MAX_INT, Schema, closed, texts, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import BOOLEAN, MAX_INT, closed, texts, wrapped
+from kilonova.api.forms import Forms, Schema
 from kilonova.api.routes import Version
 from kilonova.quota.resources import RESOURCES
 

@@ -9,12 +9,11 @@ from kilonova.api.compute.schemas.types import (
     HOST_NAME,
     METADATA,
     NAME,
-    Schema,
     closed,
     nothing,
     wrapped,
 )
-from kilonova.api.forms import Forms
+from kilonova.api.forms import Forms, Schema
 
 REBOOT_TYPE: Schema = {"type": "string", "enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}
 LENGTH: Schema = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.api.compute.schemas.types import Schema, closed, nothing, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import closed, nothing, wrapped
+from kilonova.api.forms import Forms, Schema
 
 PROTOCOLS = ["vnc", "spice", "serial", "rdp"]
 TYPES = ["novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5"]

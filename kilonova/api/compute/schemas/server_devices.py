@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.api.compute.schemas.types import BOOLEAN, POSITIVE, TAG, UUID, Schema, closed
+from kilonova.api.compute.schemas.types import BOOLEAN, POSITIVE, TAG, UUID, closed
+from kilonova.api.forms import Schema
 from kilonova.api.routes import Version
 
 SHORT_TEXT: Schema = {"type": "string", "maxLength": 255}

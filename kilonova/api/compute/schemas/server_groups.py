@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.api.compute.schemas.queries import query
-from kilonova.api.compute.schemas.types import NAME, NON_NEGATIVE, POSITIVE, Schema, closed, texts, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import NAME, NON_NEGATIVE, POSITIVE, closed, texts, wrapped
+from kilonova.api.forms import Forms, Schema
 from kilonova.api.routes import Version
 
 HARD = ["anti-affinity", "affinity"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.api.compute.schemas.queries import query
-from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, TAG, UUID, Schema, closed, texts, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, TAG, UUID, closed, texts, wrapped
+from kilonova.api.forms import Forms, Schema
 
 KEY = "volumeAttachment"
 DEVICE: Schema = {"type": ["string", "null"], "pattern": "^/dev/x?[a-z]?d?[a-z]+[0-9]*$", "maxLength": 255}

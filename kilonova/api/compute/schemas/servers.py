@@ -19,12 +19,11 @@ from kilonova.api.compute.schemas.types import (
     TAG,
     TAGS,
     UUID,
-    Schema,
     closed,
     texts,
     wrapped,
 )
-from kilonova.api.forms import Forms
+from kilonova.api.forms import Forms, Schema
 from kilonova.api.routes import Version
 
 HOSTNAME: Schema = {

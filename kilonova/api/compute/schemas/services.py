@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.api.compute.schemas.queries import PAGE, once, query
-from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, Schema, closed, texts
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, closed, texts
+from kilonova.api.forms import Forms, Schema
 
 HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9-._]*$"}
 SHORT_TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 255}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kilonova.domain.json import Json, JsonObject
-
-Schema = dict[str, Json]
+from kilonova.api.forms import Schema
+from kilonova.domain.json import JsonObject
 
 MAX_INT = 0x7FFFFFFF
 UUID: Schema = {"type": "string", "pattern": "^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kilonova.api.compute.schemas.queries import query
-from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, POSITIVE, Schema, closed, texts, wrapped
-from kilonova.api.forms import Forms
+from kilonova.api.compute.schemas.types import BOOLEAN, NON_NEGATIVE, POSITIVE, closed, texts, wrapped
+from kilonova.api.forms import Forms, Schema
 
 SHORT_TEXT: Schema = {"type": "string", "maxLength": 255}
 NAMES: Schema = {"display_name": SHORT_TEXT, "display_description": SHORT_TEXT}
