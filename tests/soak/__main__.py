@@ -1,5 +1,5 @@
 """python -m tests.soak --minutes N [--only mutations|conditions|mistakes|histories|crashes|fuzz] [--mutation NAME…]
-[--suite NAME…] [--likely] [--lose PLACE…] [--count N] [--seed WORD] [--record FILE]
+[--patches FOLDER] [--suite NAME…] [--likely] [--lose PLACE…] [--count N] [--seed WORD] [--record FILE]
 
 Each mutation is made in forked processes that run the tests of its line. What is left is applied to a copy of the tree
 and the general suites run against it until one fails; the failing test, seed or crash point must pass on the unchanged
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.soak.patches import Patch, Stale, copy_tree, load_all
+from tests.soak.patches import MUTATIONS, Patch, Stale, copy_tree, load_all
 from tests.soak.suites import (
     FOLDERS,
     PYTEST,
@@ -121,12 +121,12 @@ def _all(trials: Trials, patches: Sequence[Patch], width: int, *, likely: bool) 
 
 
 def mutations(
-    names: Sequence[str], suites: Sequence[str], *, only_likely: bool = False, record: Sequence[str] = ()
+    folder: Path, names: Sequence[str], suites: Sequence[str], *, only_likely: bool = False, record: Sequence[str] = ()
 ) -> bool:
-    patches = [patch for patch in load_all(ROOT / "tests/mutations") if not names or patch.name in names]
+    patches = [patch for patch in load_all(folder) if not names or patch.name in names]
     number = len(patches)
     if not names and not suites:
-        left_over = _not_noticed_in_forks(record)
+        left_over = _not_noticed_in_forks([f"--patches={folder}", *record])
         patches = [patch for patch in patches if patch.name in left_over]
         if not patches:
             print(f"{number} mutations, all killed")
@@ -149,12 +149,12 @@ def mutations(
     return not left and not trials.unsound
 
 
-def _not_noticed_in_forks(record: Sequence[str]) -> set[str]:
+def _not_noticed_in_forks(options: Sequence[str]) -> set[str]:
     """Make the mutations in forked processes first, which takes a hundredth of a copy of the tree and a start there."""
     folders = [f"tests/{suite}" for suite in FOLDERS]
     with tempfile.TemporaryDirectory(prefix="kilonova-soak-") as scratch:
         left = Path(scratch) / "left"
-        lose = ["-p", "tests.soak.losing", f"--lose-patches={left}", *record]
+        lose = ["-p", "tests.soak.losing", f"--lose-patches={left}", *options]
         subprocess.run([*PYTEST, "-s", *lose, *folders], cwd=ROOT, check=True)
         return set(left.read_text().split())
 
@@ -221,30 +221,31 @@ def main() -> int:
     kinds = ("mutations", "conditions", "mistakes", "histories", "crashes", "fuzz")
     parser.add_argument("--only", choices=kinds)
     parser.add_argument("--mutation", nargs="*", default=[], help="only these")
+    parser.add_argument("--patches", type=Path, default=MUTATIONS, help="folder of mutations")
     parser.add_argument("--suite", nargs="*", default=[], help="only these suites may kill")
     parser.add_argument("--lose", nargs="*", default=[], help="conditions of these files only")
     parser.add_argument("--count", type=int, default=40, help="how many random mistakes are made; 0: all")
     parser.add_argument("--seed", default="1", help="which random mistakes are made")
     parser.add_argument("--record", type=Path, help="file that keeps which tests use what")
     parser.add_argument("--likely", action="store_true", help="try each mutation only against its likely killer")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(143))
-    until = time.time() + 60 * asked.minutes
+    until = time.time() + 60 * options.minutes
     good = True
-    kept = (f"--lose-record={asked.record.resolve()}",) if asked.record else ()
-    if asked.only in (None, "mutations"):
-        good = mutations(asked.mutation, asked.suite, only_likely=asked.likely, record=kept)
-    if asked.only == "conditions":
-        good = conditions(asked.lose, asked.suite, *kept)
-    if asked.only == "mistakes":
-        rooms = asked.lose or ROOMS_OF_MISTAKES
-        good = conditions(rooms, asked.suite, f"--mistakes={asked.count}", f"--mistakes-seed={asked.seed}", *kept)
-    if asked.only in (None, "histories", "crashes"):
+    folder, kept = options.patches.resolve(), (f"--lose-record={options.record.resolve()}",) if options.record else ()
+    if options.only in (None, "mutations"):
+        good = mutations(folder, options.mutation, options.suite, only_likely=options.likely, record=kept)
+    if options.only == "conditions":
+        good = conditions(options.lose, options.suite, *kept)
+    if options.only == "mistakes":
+        rooms = options.lose or ROOMS_OF_MISTAKES
+        good = conditions(rooms, options.suite, f"--mistakes={options.count}", f"--mistakes-seed={options.seed}", *kept)
+    if options.only in (None, "histories", "crashes"):
         left = max(until - time.time(), 0.0)
-        ends = until if asked.only else until - FUZZ_SHARE * left
-        good = hunt(ends, asked.only or "histories and crashes") and good
-    if asked.only in (None, "fuzz"):
+        ends = until if options.only else until - FUZZ_SHARE * left
+        good = hunt(ends, options.only or "histories and crashes") and good
+    if options.only in (None, "fuzz"):
         good = fuzz(until) and good
     return 0 if good else 1
 

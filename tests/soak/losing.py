@@ -28,7 +28,7 @@ from _pytest.runner import runtestprotocol
 from tests.soak.conditions import ROOT, CannotBeLost, Condition, Lines, Statements, functions, of_functions, relative
 from tests.soak.mistakes import of_file
 from tests.soak.patched import of_patch
-from tests.soak.patches import load_all
+from tests.soak.patches import MUTATIONS, load_all
 from tests.soak.record import Record
 from tests.support.loaded_program import Loaded
 
@@ -51,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--lose-patches", type=Path, help="the mutations of tests/mutations instead; who is left is written"
     )
+    group.addoption("--patches", type=Path, default=MUTATIONS, help="where the mutations are")
     group.addoption("--lose-share", type=float, default=1.0, help="try only this share of the conditions")
 
 
@@ -135,7 +136,7 @@ class Losing:
 
     def _attempt_patches(self, left: Path) -> int:
         """Write the names of those that no test notices here, or that only a new process can show."""
-        patches = {patch.name: of_patch(patch) for patch in load_all(ROOT / "tests/mutations")}
+        patches = {patch.name: of_patch(patch) for patch in load_all(self.config.option.patches)}
         made = [condition for condition in patches.values() if condition is not None]
         noticed = {condition.text for condition, verdict in self._attempts(made) if verdict == NOTICED}
         print(f"{len(noticed)} of {len(patches)} mutations noticed in forked processes", flush=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+MUTATIONS = Path(__file__).resolve().parents[1] / "mutations"
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "var", ".*_cache", ".hypothesis", ".import_linter_cache", "results")
 _LIKELY = re.compile(r"^Likely killer: (.+)$", re.MULTILINE)
 _FILE = re.compile(r"^\+\+\+ b/(\S+)$", re.MULTILINE)
