@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Annotated, Any, Self
 
 import msgspec
 
+from kilonova.domain.cached import CachedValue
 from kilonova.domain.details import Details, details_from
 from kilonova.domain.hardware import HardwareRequest
 from kilonova.domain.network import Vif, vifs_from
@@ -137,15 +138,15 @@ class Server(msgspec.Struct, dict=True):
     def flavor(self) -> Flavor:
         return flavor_from(self.flavor_document)
 
-    @cached_property
+    @CachedValue
     def details(self) -> Details:
         return details_from(self.details_document)
 
-    @cached_property
+    @CachedValue
     def vifs(self) -> list[Vif]:
         return vifs_from(self.network_info)
 
-    @cached_property
+    @CachedValue
     def volumes(self) -> list[ServerVolume]:
         return server_volumes(self.volume_info)
 

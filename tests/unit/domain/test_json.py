@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from kilonova.domain.json import Json, as_list, as_object, as_text, json_object
+from kilonova.domain.json import Json, as_list, as_object, as_text, decoded, json_object
+from kilonova.domain.server import to_json
+from kilonova.engine.course import Problem, problem_from
 
 
 @pytest.mark.parametrize("document", [None, "", "null", "[1]", '"text"', "7"])
@@ -26,3 +29,18 @@ def test_values_of_the_asked_form_are_returned() -> None:
     assert as_object({"a": 1}) == {"a": 1}
     assert as_list([1, "b"]) == [1, "b"]
     assert (as_text("b"), as_text(1), as_text(None)) == ("b", "", "")
+
+
+def test_a_stored_document_has_its_type() -> None:
+    assert decoded('{"a": "b"}', dict[str, str]) == {"a": "b"}
+    with pytest.raises(msgspec.ValidationError):
+        decoded('{"a": 1}', dict[str, str])
+
+
+def test_no_document_is_the_empty_value_of_its_type() -> None:
+    assert (decoded(None, dict[str, str]), decoded(None, list[str])) == ({}, [])
+
+
+def test_the_reason_of_a_failure_is_read_as_it_was_stored() -> None:
+    problem = Problem(code="no_valid_host", message="none", step="claim", details={"decision": {}})
+    assert problem_from(to_json(problem)) == problem and problem_from(None) is None
