@@ -350,7 +350,8 @@ class Agent:
     async def _finish(
         self, order: StepOrder, result: JsonObject | None, error: JsonObject | None, *, goes_on: bool = False
     ) -> StepOrder | None:
-        """Report until a conductor answers; return the next step. Refused: ask which copies belong here (law 7)."""
+        """Report until a conductor answers; return the next step. After a refusal, send a heartbeat at once: its answer
+        may be to register again (law 7)."""
         while True:
             message = Finish(
                 host=self.host,

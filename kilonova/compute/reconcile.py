@@ -33,7 +33,7 @@ async def carry_out(
     """Carry out the verdicts. Quarantined copies are left exactly as they are; those that are set aside are switched
     off.
 
-    Raise the error of a guest that may still start: the host registers again and retries it once.
+    Raise the error of a guest that may still start: the host registers again, and each registration tries it once.
     """
     done = Reconciled()
     for verdict in verdicts:

@@ -1,4 +1,4 @@
-"""Debts of a host: work that was not done because the host did not answer (law 7). It does the work when it returns."""
+"""Debts of a host: work that was not done because the host did not answer (law 7). The host does it when it returns."""
 
 from __future__ import annotations
 

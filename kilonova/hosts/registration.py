@@ -1,5 +1,5 @@
-"""The registration of a host, which counts as returning: it pays its debts and gets its verdicts before anything else
-happens.
+"""The registration of a host: it counts as returning, is closed for new servers, and gets a verdict on each copy that
+it reports or owes. Its answer (registration_end.py) pays its debts and opens it again.
 
 Its report is believed only about itself: its offer, within the bounds of report_bounds.py; the results of its copies,
 only if the records have that copy at this host (law 3).
@@ -36,7 +36,6 @@ from kilonova.store.restored_at import restored_at
 from kilonova.world import Row, Store, Tx
 
 logger = logging.getLogger(__name__)
-REASON_LENGTH = 500
 GUESTS_BYTES = MAX_BODY // 2  # of the guests in one answer
 
 

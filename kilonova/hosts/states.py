@@ -101,7 +101,7 @@ async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
     Only for a process that runs all hosts: the others are certainly off. Each counts as fenced until it is started
     again and registers.
     """
-    gone: list[str] = []
+    without_process: list[str] = []
     proof = {"proof": "the process that runs all hosts does not run this one", "at": engine.world.clock.now()}
     for name in engine.world.db.cells():
         journal = engine.world.db.cell(name)
@@ -110,8 +110,8 @@ async def fence_absent(engine: Engine, present: Collection[str]) -> list[str]:
                 continue
             await set_accepting(engine.world.db.placement, row["provider_id"], False)
             await _set(engine, journal, row["name"], epoch=True, fenced=to_json(proof))
-            gone.append(row["name"])
-    return gone
+            without_process.append(row["name"])
+    return without_process
 
 
 async def declare_up(engine: Engine, host: str) -> None:

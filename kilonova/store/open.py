@@ -257,7 +257,7 @@ async def open_stores(
 
     The other cells that control knows are opened too: `unseal` decrypts their addresses; one without an address is a
     file of the directory. With `new_id` new databases get badges. `witnesses` are directories and hosts with the clouds
-    they belong to. With `goes_on` a wrong database other than control counts as unreachable; without, it is refused and
+    they belong to. `goes_on`: a wrong database other than control counts as unreachable; otherwise opening fails and
     nothing is changed.
     """
     missing = [role for role in ("control", "placement", CELL0) if role not in urls]

@@ -1,4 +1,4 @@
-"""The last part of an api's disks is left alone, so that deletes still work when they are full: they write, too."""
+"""A reserve of each disk of an api: other writes stop before it is used up. Deletes write too, so they still work."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ class Exports:
         return self._stored.opened(name, export)
 
     async def settle(self, volume_id: str | None = None) -> None:
-        """End what the records do not ask for any more, and serve what they do. One that cannot be ended now, or not
-        be served, is tried again at the next look."""
+        """End the exports whose attachment is gone, and serve the volumes that should be. What fails is tried again at
+        the next look."""
         await self._recall()
         volumes_served = {one.volume for one in self._known.values()} if volume_id is None else {volume_id}
         connected = None if len(volumes_served) < 2 else await self._control.read(self._connected)

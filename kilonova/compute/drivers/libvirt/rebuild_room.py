@@ -1,9 +1,9 @@
 """The place of a rebuild's new disks: beside the old ones, or instead of them if the host has no space for both.
 
-The new disks are counted as large as they may become: their claim is the server's own, and the old disks fill it until
-they are removed. The old ones go first only where the new ones are then sure to fit. On a host that promises more disk
-than it has, the new ones are created beside the old ones as long as what is written at once fits. Space promised to
-other rebuilds is not free (reservations.py).
+The new disks are counted as large as they may become. A rebuild claims nothing: until they are removed, the old disks
+use up the server's claim. The old ones go first only where the new ones are then sure to fit. On a host that promises
+more disk than it has, the new ones are created beside the old ones as long as what is written at once fits. Space
+promised to other rebuilds is not free (reservations.py).
 """
 
 from __future__ import annotations
