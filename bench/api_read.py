@@ -23,7 +23,7 @@ from kilonova.services.identity.login import Login, Which
 from kilonova.services.identity.service import Identity
 from kilonova.settings import load
 from kilonova.store.clouds import ADMIN_CLOUD, CLOUDS_NAME, Account, read_account
-from kilonova.store.directory import DataDirectory
+from kilonova.store.data_directory import DataDirectory
 from tests.support.program import Cloud
 
 SERVERS = 1000

@@ -23,7 +23,7 @@ from kilonova.runtime import SystemClock, Uuids
 from kilonova.settings import Settings
 from kilonova.sim.lab.settings import SIMULATED
 from kilonova.store.instruments import Stats
-from kilonova.store.open import OpenStores, open_stores
+from kilonova.store.open_stores import OpenStores, open_stores
 from kilonova.world import Store, World
 
 DATABASES = ("control", "placement", "cell0", "cell1")

@@ -28,7 +28,7 @@ from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables.cell import hosts, servers
 from kilonova.settings import DEFAULTS
 from kilonova.store import rows
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.statements import Sql, insert_row
 from kilonova.world import Tx
 

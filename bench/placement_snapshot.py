@@ -19,7 +19,7 @@ from bench.report import Report, median, rounds
 from kilonova.placement.candidates import CandidateQuery, Group, Options, find
 from kilonova.placement.snapshot import PlacementSnapshot
 from kilonova.runtime import SystemClock
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Store
 from tests.support.program import Role
 from tests.support.servers import free_port

@@ -24,7 +24,7 @@ from kilonova.scheduler.request import ResourceRequest
 from kilonova.scheduler.service import Scheduler
 from kilonova.schema.tables.cell import hosts
 from kilonova.settings import Default, Settings
-from kilonova.store.open import OpenStores, open_stores
+from kilonova.store.open_stores import OpenStores, open_stores
 from kilonova.store.statements import Sql, insert_row
 from kilonova.world import Tx
 

@@ -30,7 +30,7 @@ def restored(
     import asyncio
 
     from kilonova.settings import load
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
     settings = load(data, config, overrides or [])
     if settings.database.is_set:
@@ -46,7 +46,7 @@ def restored(
 async def _restored(settings: Settings, data: Path, form: Form) -> None:
     from kilonova.engine.restored import begin_era
     from kilonova.runtime import SystemClock
-    from kilonova.store.open import open_stores
+    from kilonova.store.open_stores import open_stores
 
     set_up_logs(settings)
     urls, fleet = addresses(settings, data), settings.database.is_set
@@ -99,7 +99,7 @@ def lost(
     import asyncio
 
     from kilonova.settings import load
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
     settings = load(data, config, overrides or [])
     if settings.database.is_set:
@@ -118,7 +118,7 @@ async def _lost(settings: Settings, data: Path, name: str, url: str, reason: str
     from kilonova.engine.lost_cell import remake
     from kilonova.runtime import SystemClock, Uuids
     from kilonova.store.lost_databases import refuse_while_conductors_work, replace_lost
-    from kilonova.store.open import open_stores
+    from kilonova.store.open_stores import open_stores
 
     set_up_logs(settings)
     urls, fleet, clock = addresses(settings, data), settings.database.is_set, SystemClock()

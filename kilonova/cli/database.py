@@ -58,7 +58,7 @@ def upgrade(
     if settings.database.is_set:
         _upgrade_all(settings, urls, data, form)
         return
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
     refuse_newer(urls)
     with DataDirectory(data) as directory:
@@ -87,7 +87,7 @@ def purge(
     import asyncio
 
     from kilonova.settings import load
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
     from kilonova.store.expiry import LEAST_DAYS
 
     settings = load(data, config, overrides or [])
@@ -110,7 +110,7 @@ def purge(
 
 async def _purge(settings: Settings, data: Path, days: float, form: Form) -> None:
     from kilonova.runtime import SystemClock
-    from kilonova.store.open import open_stores
+    from kilonova.store.open_stores import open_stores
     from kilonova.store.purge import log_purge
     from kilonova.store.purge import purge as purge_stores
 
@@ -164,7 +164,7 @@ def _upgrade_all(settings: Settings, urls: dict[str, str], data: Path, form: For
 
     from kilonova.domain.errors import StoreError
     from kilonova.runtime import SystemClock, Uuids
-    from kilonova.store.open import claim_all
+    from kilonova.store.open_stores import claim_all
     from kilonova.store.roll import call_roll
 
     refuse_newer(urls)

@@ -32,7 +32,7 @@ def keygen(
     Nothing that exists is replaced: a new seal.key would make every secret that the old one sealed unreadable.
     """
     from kilonova.runtime import new_key, new_password
-    from kilonova.store.directory import write_secret
+    from kilonova.store.data_directory import write_secret
 
     names = tuple(tls_name or ())
     files = [SEAL_KEY, ADMIN_PASSWORD, *([TLS_KEY, TLS_CERT] if names else [])]

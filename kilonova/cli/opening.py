@@ -22,7 +22,7 @@ def addresses(settings: Settings, data: Path) -> dict[str, str]:
     database = settings.database
     if database.is_set:
         return {"control": database.control, "placement": database.placement, **database.cells}
-    from kilonova.store.open import file_url
+    from kilonova.store.open_stores import file_url
 
     cells = [f"cell{number}" for number in range(1, settings.simulated.cells + 1)]
     return {name: file_url(data, name) for name in (*EMBEDDED, *cells)}
@@ -34,7 +34,7 @@ def address_opener(settings: Settings, data: Path) -> Callable[[str], str]:
     def unseal(sealed: str) -> str:
         from kilonova.domain.errors import StoreError
         from kilonova.engine.secrets import Seal
-        from kilonova.store.directory import read_secret
+        from kilonova.store.data_directory import read_secret
 
         fleet = settings.database.is_set
         file = Path(settings.secrets.key_file) if fleet and settings.secrets.key_file else data / SEAL_KEY_NAME
@@ -52,7 +52,7 @@ def with_created(settings: Settings, urls: dict[str, str], data: Path) -> dict[s
     import asyncio
 
     from kilonova.runtime import SystemClock
-    from kilonova.store.open import added_cells
+    from kilonova.store.open_stores import added_cells
 
     added = added_cells(urls["control"], data, address_opener(settings, data), SystemClock())
     return {**asyncio.run(added), **urls}

@@ -13,7 +13,7 @@ from kilonova.engine.journal import Op
 from kilonova.engine.model import AnyOperation
 from kilonova.schema.tables import control
 from kilonova.store import rows
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.world import Row, Tx
 
 

@@ -18,7 +18,7 @@ from kilonova.quota.usage import count_server
 from kilonova.schema.tables.control import server_mappings
 from kilonova.schema.tables.journal import operations
 from kilonova.store.lost_databases import admit_replacement
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 

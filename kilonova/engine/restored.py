@@ -40,7 +40,7 @@ from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.badges import read_badge
 from kilonova.store.lost_databases import latest_era
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.roll import CONTROL
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Store, Tx

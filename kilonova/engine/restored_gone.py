@@ -13,7 +13,7 @@ from kilonova.schema.tables.placement import resource_providers
 from kilonova.store import rows
 from kilonova.store.gone_hosts import sentence_of
 from kilonova.store.hosts import UNKNOWN_IDENTITY
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 

@@ -16,7 +16,7 @@ from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.placement import provider_traits, resource_providers, traits
 from kilonova.store import rows
 from kilonova.store.hosts import UNKNOWN_IDENTITY
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 

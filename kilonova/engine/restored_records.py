@@ -33,7 +33,7 @@ from kilonova.schema.tables.volume import attachments
 from kilonova.services.network.servers import vifs_of
 from kilonova.store import rows
 from kilonova.store.new_server import new_server
-from kilonova.store.open import CELL0, OpenStores
+from kilonova.store.open_stores import CELL0, OpenStores
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 

@@ -27,7 +27,7 @@ from kilonova.engine.journal import Op
 from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.world import Row, Tx
 
 

@@ -25,7 +25,7 @@ from kilonova.services.compute.aggregates import forget_host as leave_aggregates
 from kilonova.services.compute.cells import keep_cell
 from kilonova.store import rows
 from kilonova.store.hosts import raise_epoch
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.statements import Sql
 from kilonova.world import Body, Row, Store, Tx, World
 

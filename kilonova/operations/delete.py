@@ -48,7 +48,7 @@ from kilonova.schema.tables.journal import operations
 from kilonova.services.compute.server_groups import leave
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.statements import Sql
 from kilonova.world import Row, Tx
 

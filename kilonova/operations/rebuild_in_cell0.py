@@ -26,7 +26,7 @@ from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence_in_control
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.world import Tx
 
 RetryContext = Context[RetryFacts, RetryParams]

@@ -63,7 +63,7 @@ async def _agent(host: str, path: Path, settings: Settings) -> None:
     from kilonova.bus.nats import NatsBus
     from kilonova.compute.drivers.simulated.hardware import Hardware
     from kilonova.compute.drivers.simulated.machine import Peers
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:
@@ -88,7 +88,7 @@ async def _real_agent(host: str, path: Path, settings: Settings) -> None:
     from kilonova.bus.nats import NatsBus
     from kilonova.roles.disk_port import disk_port
     from kilonova.roles.real_host import agent_images, make_real_host
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kilonova.api.listening import Listener
     from kilonova.api.service import Service
     from kilonova.settings import Settings
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
 
 def api(
@@ -44,7 +44,7 @@ def api(
 
 async def _api(path: Path, settings: Settings, listener: Listener) -> None:
     from kilonova.operations.image_bytes import serve_address
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kilonova.policy.enforcer import Policy
     from kilonova.services.identity.service import Identity
     from kilonova.settings import Settings
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
     from kilonova.store.roll import Roll
     from kilonova.world import Store, World
 
@@ -102,8 +102,8 @@ async def _placement(path: Path, settings: Settings, listener: Listener, *, auth
     from kilonova.policy.enforcer import Policy
     from kilonova.policy.placement import rules_of
     from kilonova.policy.rules import DEFAULTS
-    from kilonova.store.directory import DataDirectory
-    from kilonova.store.open import open_store
+    from kilonova.store.data_directory import DataDirectory
+    from kilonova.store.open_stores import open_store
 
     stopping = stop_signal()
     with DataDirectory(path) as data:

@@ -16,7 +16,7 @@ from kilonova.domain.errors import StoreError
 from kilonova.roles.services import stores_of
 from kilonova.runtime import new_password
 from kilonova.store.clouds import CLOUDS, CLOUDS_NAME, read_account
-from kilonova.store.directory import DataDirectory, read_secret
+from kilonova.store.data_directory import DataDirectory, read_secret
 
 if TYPE_CHECKING:
     from kilonova.api.service import Service

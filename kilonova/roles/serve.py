@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kilonova.engine.secrets import Seal
     from kilonova.roles.real_host import RealHost
     from kilonova.settings import Settings
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
     from kilonova.world import World
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def serve(
 
 
 async def _serve(path: Path, settings: Settings, listener: Listener, driver: Driver) -> None:
-    from kilonova.store.directory import DataDirectory
+    from kilonova.store.data_directory import DataDirectory
 
     stopping = stop_signal()
     with DataDirectory(path) as data:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kilonova.services.identity.service import Identity
     from kilonova.services.image.uploads import Caps
     from kilonova.settings import Settings
-    from kilonova.store.open import OpenStores
+    from kilonova.store.open_stores import OpenStores
     from kilonova.world import Clock, Ids, Store
 
 POLICY_NAME = "policy.yaml"
@@ -50,7 +50,7 @@ def make_service(
     from kilonova.services.image.service import Images
     from kilonova.services.network.service import Networks
     from kilonova.services.network.wakeups import Wakeups
-    from kilonova.store.open import OpenStores
+    from kilonova.store.open_stores import OpenStores
 
     world = engine.world
     assert isinstance(world.db, OpenStores)
@@ -107,7 +107,7 @@ def _caps_of(settings: Settings) -> Caps:
 
 
 def stores_of(service: Service) -> OpenStores:
-    from kilonova.store.open import OpenStores
+    from kilonova.store.open_stores import OpenStores
 
     stores = service.engine.world.db
     assert isinstance(stores, OpenStores)

@@ -13,8 +13,8 @@ from kilonova.runtime import SystemClock, Uuids
 
 if TYPE_CHECKING:
     from kilonova.settings import Settings
-    from kilonova.store.directory import DataDirectory
-    from kilonova.store.open import OpenStores
+    from kilonova.store.data_directory import DataDirectory
+    from kilonova.store.open_stores import OpenStores
     from kilonova.store.reserve import DiskReserve
     from kilonova.world import World
 
@@ -44,7 +44,7 @@ async def open_all(
     """
     from kilonova.cli.opening import address_opener, addresses
     from kilonova.store.marks import Marks, keep_marks
-    from kilonova.store.open import open_stores
+    from kilonova.store.open_stores import open_stores
 
     stores = await open_stores(
         addresses(settings, path),

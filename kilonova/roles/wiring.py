@@ -142,7 +142,7 @@ def make_seal(key: str) -> Seal:
 
 
 def seal_of(settings: Settings) -> Seal:
-    from kilonova.store.directory import read_secret
+    from kilonova.store.data_directory import read_secret
     from kilonova.store.modes import keep_private
 
     file = Path(settings.secrets.key_file)

@@ -18,7 +18,7 @@ from sqlalchemy import select
 from kilonova.domain.errors import StoreError
 from kilonova.schema.tables.stores import known_stores, this_store
 from kilonova.store import rows
-from kilonova.store.directory import write_secret
+from kilonova.store.data_directory import write_secret
 from kilonova.store.sqlite_connection import connect_to_look, why_not
 from kilonova.store.statements import Sql
 from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.domain.errors import StoreError
-from kilonova.store.directory import write_secret
+from kilonova.store.data_directory import write_secret
 
 CLOUDS_NAME = "clouds.yaml"
 OPENRC_NAME = "openrc"

@@ -18,7 +18,7 @@ from kilonova.store import rows
 from kilonova.store.badges import Badge, PeerStore, StoreIdentity, look_at, stamp
 from kilonova.store.cell_store import CellStore
 from kilonova.store.instruments import ReadsClock
-from kilonova.store.open import OpenStores, open_store
+from kilonova.store.open_stores import OpenStores, open_store
 from kilonova.store.roll import CONTROL, NewId
 from kilonova.store.statements import Sql
 from kilonova.store.upgrade import upgrade

@@ -32,7 +32,7 @@ from kilonova.store.badges import (
     write_directory_badge,
 )
 from kilonova.store.halting import about_the_halt
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.orphan_files import keep_longer
 from kilonova.store.roll import NEVER
 from kilonova.store.statements import Sql

@@ -18,7 +18,7 @@ from kilonova.domain.errors import Unreachable
 from kilonova.domain.json import json_object
 from kilonova.schema.tables.cell import action_events, actions
 from kilonova.schema.tables.journal import operations, steps
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Stores, Tx
 

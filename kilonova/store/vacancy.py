@@ -36,7 +36,7 @@ async def refuse_unless_vacant(name: str, url: str, clock: ReadsClock) -> None:
 
 
 async def _rows(name: str, url: str, clock: ReadsClock) -> dict[str, int]:
-    from kilonova.store.open import open_store  # which opens databases that are vacant by this module
+    from kilonova.store.open_stores import open_store  # which opens databases that are vacant by this module
 
     async def body(tx: Tx) -> dict[str, int]:
         counted = {table: await tx.one(statement) for table, statement in _COUNTS.items()}

@@ -19,7 +19,7 @@ from kilonova.schema.tables.cell import servers
 from kilonova.schema.tables.journal import operations, steps
 from kilonova.settings import Settings
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Tx
 from tests.support.neighbours import put_neighbours, zeros
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Table
 
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Tx
 from tests.engine.rows_of_one import StandingClock
 from tests.support.neighbours import contents, zeros

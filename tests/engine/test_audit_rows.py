@@ -24,7 +24,7 @@ from kilonova.schema.tables.placement import claim_fence, ledger
 from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.badges import Badge, stamp
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Store, Tx
 from tests.engine.test_restored import RESTORED_AT, report, server
 from tests.store.conftest import WallClock

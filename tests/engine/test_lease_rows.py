@@ -17,7 +17,7 @@ from kilonova.schema.tables.control import workers
 from kilonova.schema.tables.journal import steps
 from kilonova.settings import ConductorOptions, Settings
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Store, Tx
 from tests.support.neighbours import Watched, put_neighbours, zeros
 

@@ -14,7 +14,7 @@ from kilonova.conductor.observer import FORGOTTEN_AFTER, Observer
 from kilonova.schema.tables.cell import hosts, observers
 from kilonova.settings import Settings
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Store, Tx
 from tests.support.neighbours import Watched, put_neighbours, zeros
 

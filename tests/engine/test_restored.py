@@ -27,7 +27,7 @@ from kilonova.schema.tables.journal import operations, secrets, steps
 from kilonova.schema.tables.stores import this_store
 from kilonova.store import rows
 from kilonova.store.badges import Badge, stamp
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Tx
 from tests.engine.rows_of_one import ERA, NOW, OPERATION, STEP, play, server, store_of
 from tests.store.conftest import WallClock

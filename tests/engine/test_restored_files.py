@@ -17,7 +17,7 @@ from kilonova.schema.tables.image import image_files_to_remove, images
 from kilonova.schema.tables.volume import snapshots, volume_files_to_remove, volumes
 from kilonova.services.volume.volume import CREATE, DELETE, EXTEND, REIMAGE, RESTORING, REVERT, UNDER_WAY, UPLOAD
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Tx
 from tests.engine.test_restored import zeros
 from tests.engine.test_restored_records import restore

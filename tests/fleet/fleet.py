@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.runtime import SystemClock
-from kilonova.store.open import open_stores
+from kilonova.store.open_stores import open_stores
 from tests.support.books import accounting, guests_in, misplaced, servers_of
 from tests.support.program import Connect, Http, Role, kilonova, until
 from tests.support.servers import ROOT, Nats, Postgres, free_port

@@ -19,7 +19,7 @@ from kilonova.domain.errors import Conflict, Refused, Superseded
 from kilonova.placement.books import balance
 from kilonova.schema.tables import placement as tables
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.store.statements import Sql
 from kilonova.world import Store, Tx
 from tests.support.neighbours import contents, zeros

@@ -14,7 +14,7 @@ from kilonova.placement.batch import BatchMember, Outcomes, claim_many
 from kilonova.placement.claims import Claimed, Fence, GroupRule, HostCandidate, NotClaimed
 from kilonova.schema.tables.control import server_mappings
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Store
 from tests.placement.books import ROWS, SMALL, Books, provider_of
 from tests.placement.neighbourhood import NOW, Act, Cases, StandingClock, assert_changes, play

@@ -17,7 +17,7 @@ from kilonova.placement.refusals import LostRace, NoSuchProvider
 from kilonova.schema.tables.control import server_mappings
 from kilonova.store import rows
 from kilonova.store.fences import MAPPED_SECONDS
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Tx
 from tests.placement.books import Books, provider_of
 from tests.placement.neighbourhood import NOW, StandingClock, play

@@ -12,7 +12,7 @@ import sys
 
 from kilonova.domain.errors import KilonovaError
 from kilonova.placement.claims import Claimed
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from tests.placement.books import Books, WallClock
 
 HOSTS = ("steady1", "steady2", "shaky")

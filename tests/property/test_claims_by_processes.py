@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from tests.placement.books import SMALL, Books, WallClock
 from tests.placement.worker import CAPACITY, HOSTS
 from tests.support.servers import ROOT

@@ -26,7 +26,7 @@ from kilonova.services.compute import server_lists
 from kilonova.services.compute.server_lists import ServerQuery, page
 from kilonova.services.compute.server_order import ServerOrder, ServerPage
 from kilonova.store.cell_store import CellStore, Outage
-from kilonova.store.open import open_stores
+from kilonova.store.open_stores import open_stores
 from kilonova.store.server_records import SCHEDULING, ServerRecord, find, find_partial
 from kilonova.store.statements import Sql, insert_row
 from kilonova.world import Store, Tx

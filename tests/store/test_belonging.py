@@ -17,7 +17,7 @@ from kilonova.domain.errors import Unreachable, WrongStore
 from kilonova.schema.tables.control import server_mappings
 from kilonova.store import rows
 from kilonova.store.badges import DirectoryBadge, look_at, write_directory_badge
-from kilonova.store.open import OpenStores, open_stores
+from kilonova.store.open_stores import OpenStores, open_stores
 from kilonova.store.upgrade import upgrade
 from kilonova.world import Tx
 from tests.store.conftest import WallClock

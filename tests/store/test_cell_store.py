@@ -14,7 +14,7 @@ from kilonova.sim.lab.faulty_store import FaultyStore
 from kilonova.sim.lab.outages import HANGS, Outages
 from kilonova.store import cell_store
 from kilonova.store.cell_store import CellStore
-from kilonova.store.open import open_cell, open_store, open_stores
+from kilonova.store.open_stores import open_cell, open_store, open_stores
 from kilonova.world import Tx
 from tests.store.conftest import WallClock
 

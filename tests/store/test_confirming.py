@@ -13,7 +13,7 @@ from kilonova.conductor.confirming import _NEW, _SEE, _SEEN
 from kilonova.domain.server import RESIZED, Flavor, flavor_document
 from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.upgrade import upgrade
 from kilonova.world import Tx

@@ -27,7 +27,7 @@ from kilonova.store.failures import (
     set_back,
     take_failure,
 )
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Row, Tx
 from tests.support.neighbours import Watched, put_neighbours, zeros
 

@@ -16,7 +16,7 @@ from kilonova.store import lost_databases, rows
 from kilonova.store.badges import look_at
 from kilonova.store.lost_databases import refuse_while_conductors_work, replace_lost
 from kilonova.store.marks import Marks
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.upgrade import upgrade
 from kilonova.world import Row, Tx
 from tests.store.conftest import WallClock
@@ -142,7 +142,7 @@ def test_nothing_else_is_replaced(place: Place) -> None:
 
 
 async def fill(place: Place) -> None:
-    from kilonova.store.open import open_store
+    from kilonova.store.open_stores import open_store
 
     store = await open_store("cell1", place.urls["cell1"], clock=WallClock(), upgrading=False)
 

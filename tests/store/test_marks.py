@@ -20,7 +20,7 @@ from kilonova.schema.tables.control import audits
 from kilonova.store import rows
 from kilonova.store.badges import DirectoryBadge, Sighting, read_directory_badge, write_directory_badge
 from kilonova.store.marks import Marks, note_upkeep
-from kilonova.store.open import OpenStores, open_stores
+from kilonova.store.open_stores import OpenStores, open_stores
 from kilonova.world import Tx
 from tests.store.conftest import WallClock
 from tests.support.servers import Postgres

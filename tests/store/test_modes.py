@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.store.directory import DataDirectory
+from kilonova.store.data_directory import DataDirectory
 from kilonova.store.modes import keep_private
 
 

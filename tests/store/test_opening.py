@@ -17,7 +17,7 @@ import pytest
 
 from kilonova.domain.errors import StoreError
 from kilonova.store.lock import lock_directory
-from kilonova.store.open import open_cell, open_store, open_stores
+from kilonova.store.open_stores import open_cell, open_store, open_stores
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.sqlite_connection import connect
 from kilonova.store.url import PostgresUrl, SqliteUrl, parse_url

@@ -126,7 +126,7 @@ def test_a_failed_upgrade_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_newer_sqlite_schema_is_refused_untouched(tmp_path: Path) -> None:
-    from kilonova.store.open import open_store
+    from kilonova.store.open_stores import open_store
 
     path = tmp_path / "a.db"
     url = f"sqlite:///{path}"
@@ -177,7 +177,7 @@ def test_a_failed_upgrade_of_postgres_changes_nothing(postgres: Any) -> None:
 
 
 def test_an_old_schema_is_refused_where_upgrading_was_not_asked(tmp_path: Path) -> None:
-    from kilonova.store.open import open_store
+    from kilonova.store.open_stores import open_store
 
     with pytest.raises(StoreError, match="kilonova db upgrade"):
         asyncio.run(open_store("control", f"sqlite:///{tmp_path}/a.db", clock=WallClock(), upgrading=False))
@@ -188,7 +188,7 @@ def test_opening_what_is_up_to_date_needs_no_alembic_and_no_asyncpg(tmp_path: Pa
     upgrade_blocking(f"sqlite:///{tmp_path}/a.db", "control")
     code = f"""
 import asyncio, sys
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 class Clock:
     def now(self): return 0.0
 async def main():

@@ -19,7 +19,7 @@ from kilonova.placement.books import balance, by_consumer, read_allocations
 from kilonova.runtime import SystemClock
 from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.open import open_stores
+from kilonova.store.open_stores import open_stores
 from kilonova.world import Stores, Tx
 
 DATABASES = ("control", "placement", "cell0", "cell1")

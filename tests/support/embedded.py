@@ -29,7 +29,7 @@ from kilonova.api.service_app import ServiceApp
 from kilonova.roles.serve import embedded
 from kilonova.schema.tables import cell, control, placement
 from kilonova.settings import load
-from kilonova.store.directory import DataDirectory, read_secret
+from kilonova.store.data_directory import DataDirectory, read_secret
 from kilonova.store.statements import Sql
 from kilonova.world import Tx
 

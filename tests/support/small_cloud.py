@@ -24,7 +24,7 @@ from kilonova.sim.loop.event_loop import SimClock, SimLoop
 from kilonova.store import rows
 from kilonova.store.cell_store import CellStore
 from kilonova.store.marks import Marks
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.roll import Roll
 from kilonova.store.sqlite import SqliteStore
 from kilonova.world import Tx, World

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.store.open import open_stores
+from kilonova.store.open_stores import open_stores
 from kilonova.store.postgres import PostgresStore
 from kilonova.store.sqlite import SqliteStore
 from kilonova.store.upgrade import upgrade

@@ -23,7 +23,7 @@ from kilonova.operations.checks.images import check_fit, find_image, image_detai
 from kilonova.operations.create.devices import wrong_source
 from kilonova.operations.create.networks import ATTACH_EXTERNAL
 from kilonova.operations.in_cell0.retry import rebuild_unplaced, request_of
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.server_records import ServerRecord
 
 SINCE: Version = (2, 105)

@@ -40,7 +40,7 @@ from kilonova.operations.whole_hosts.rehearse import rehearse_host
 from kilonova.operations.whole_hosts.requests import Bulk, ask_for_hosts, is_running_already, known_for_hosts
 from kilonova.operations.whole_hosts.steps import misfit_sentence
 from kilonova.store.findings import findings_of, interventions_of
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.operations import Journaled, actions_of, find, page, steps_of
 from kilonova.world import Stores
 

@@ -40,7 +40,7 @@ from kilonova.operations.in_cell0.rehearse import RetryRehearsal, rehearse_retry
 from kilonova.operations.in_cell0.retry import ANY_FAILURE
 from kilonova.operations.whole_hosts.declare_gone import GoneRehearsal, rehearse_gone
 from kilonova.operations.whole_hosts.rehearse import rehearse_host
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 
 
 class SnapshotPlanBody(SnapshotBody, frozen=True, kw_only=True, forbid_unknown_fields=True):

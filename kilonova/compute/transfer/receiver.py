@@ -36,7 +36,7 @@ from kilonova.compute.transfer.pieces import (
     whole_digest,
 )
 from kilonova.domain.errors import Failed, Refused
-from kilonova.store.directory import finish_file
+from kilonova.store.data_directory import finish_file
 from kilonova.threads import FILES
 
 logger = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from kilonova.schema.tables.journal import operations
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence
 from kilonova.store.new_server import new_server
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.world import Store, Tx
 
 CreateContext = Context[CreateFacts, ServerSpec]

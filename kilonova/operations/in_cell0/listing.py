@@ -16,7 +16,7 @@ from kilonova.operations.create.plan import decision_in
 from kilonova.operations.in_cell0.rehearse import plan_place
 from kilonova.operations.rebuild_in_cell0 import PASSING, request_of
 from kilonova.schema.tables import cell, control
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Tx
 

@@ -19,7 +19,7 @@ from kilonova.schema.tables import cell, control
 from kilonova.schema.tables.journal import findings
 from kilonova.store import rows
 from kilonova.store.fences import pass_fence, pass_fence_in_control
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.world import Row, Tx
 
 CreateContext = Context[CreateFacts, ServerSpec]

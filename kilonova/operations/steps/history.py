@@ -14,7 +14,7 @@ from kilonova.operations.facts import CreateFacts
 from kilonova.operations.steps.fault import FaultText
 from kilonova.schema.tables import cell
 from kilonova.store import rows
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.world import Row, Tx
 
 CREATED, REBUILT = "conductor_schedule_and_build_instances", "conductor_rebuild_instance_in_cell0"

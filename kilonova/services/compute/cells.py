@@ -22,7 +22,7 @@ from kilonova.schema.tables.control import cells, host_mappings, server_mappings
 from kilonova.schema.tables.stores import known_stores
 from kilonova.store import rows
 from kilonova.store.badges import list_store
-from kilonova.store.open import CELL0, OpenStores, file_url
+from kilonova.store.open_stores import CELL0, OpenStores, file_url
 from kilonova.store.roll import NEVER
 from kilonova.store.statements import Sql
 from kilonova.store.upgrade import upgrade

@@ -17,7 +17,7 @@ from kilonova.domain.host import HostState, Observation, judge
 from kilonova.schema.tables.cell import servers
 from kilonova.schema.tables.control import host_mappings, workers
 from kilonova.store.hosts import all_hosts, facts_of, observation
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Body, Row, Store, Stores, Tx
 

@@ -18,7 +18,7 @@ from kilonova.domain.errors import Unreachable
 from kilonova.schema.tables import control
 from kilonova.services.compute.server_order import Prune, ServerOrder, ServerPage
 from kilonova.store import keyset
-from kilonova.store.open import CELL0
+from kilonova.store.open_stores import CELL0
 from kilonova.store.server_records import FAULTS, ServerRecord, from_cell, from_mapping, from_request
 from kilonova.store.statements import Sql, in_list
 from kilonova.world import Row, Store, Stores, Tx

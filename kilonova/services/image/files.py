@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from kilonova.domain.errors import Refused
-from kilonova.store.directory import sync_directory
+from kilonova.store.data_directory import sync_directory
 from kilonova.store.orphan_files import file_names, remove_expired, set_aside, unfinished
 from kilonova.store.reserve import IMAGES, DiskReserve
 from kilonova.threads import FILES

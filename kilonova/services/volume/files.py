@@ -20,7 +20,7 @@ from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.services.image.service import ImageFile
 from kilonova.services.volume.converting import convert
 from kilonova.services.volume.packing import Packing
-from kilonova.store.directory import sync_directory
+from kilonova.store.data_directory import sync_directory
 from kilonova.store.orphan_files import file_names, remove_expired, set_aside, unfinished
 from kilonova.store.reserve import VOLUMES, DiskReserve
 from kilonova.threads import COPIES, FILES

@@ -45,7 +45,7 @@ from kilonova.sim.loop.process import Process
 from kilonova.store.badges import DirectoryBadge, read_directory_badge, write_directory_badge
 from kilonova.store.cell_store import CellStore
 from kilonova.store.marks import Marks, keep_marks
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.roll import Roll
 from kilonova.store.sqlite import SqliteStore
 from kilonova.world import Clock, World

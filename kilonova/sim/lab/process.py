@@ -11,7 +11,7 @@ from typing import Any
 from kilonova.engine.core import Engine
 from kilonova.services.volume.service import Volumes
 from kilonova.sim.loop.process import Process
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.world import World
 
 

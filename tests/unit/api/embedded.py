@@ -15,7 +15,7 @@ from kilonova.api.service import Service
 from kilonova.roles.serve import embedded
 from kilonova.services.identity.login import Login, Which
 from kilonova.settings import load
-from kilonova.store.directory import DataDirectory, read_secret
+from kilonova.store.data_directory import DataDirectory, read_secret
 from tests.support.creates import NEWEST, create_body, flavor_body
 
 URL = "http://cloud"

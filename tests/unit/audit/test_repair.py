@@ -16,7 +16,7 @@ from kilonova.audit.repair import recount, repair
 from kilonova.placement import books as records
 from kilonova.placement.history import read_history
 from kilonova.schema.tables import placement as tables
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.store.statements import Sql
 from tests.placement.books import SMALL, Books, WallClock
 

@@ -15,7 +15,7 @@ from kilonova.domain.server import ACTIVE, RESIZED
 from kilonova.schema.tables import cell
 from kilonova.settings import Default, Settings
 from kilonova.store import rows
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import Store, Tx
 from tests.engine.test_restored import server
 from tests.support.neighbours import Watched, put_neighbours, zeros

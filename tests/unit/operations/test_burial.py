@@ -10,7 +10,7 @@ import msgspec
 
 from kilonova.cli.opening import SEAL_KEY_NAME
 from kilonova.engine.secrets import Seal
-from kilonova.store.directory import read_secret
+from kilonova.store.data_directory import read_secret
 from tests.support.embedded import Embedded
 from tests.support.people import Person, administrator
 

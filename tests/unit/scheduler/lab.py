@@ -16,7 +16,7 @@ from kilonova.scheduler.service import Scheduler
 from kilonova.services.compute.aggregates import Aggregates
 from kilonova.settings import Settings
 from kilonova.store import rows
-from kilonova.store.open import OpenStores, open_stores
+from kilonova.store.open_stores import OpenStores, open_stores
 from kilonova.world import Tx
 from tests.support.schemas import empty_schema
 from tests.unit.scheduler.worlds import FLAVOR, asked

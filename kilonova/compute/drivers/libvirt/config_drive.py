@@ -15,7 +15,7 @@ from kilonova.compute.drivers.libvirt.programs import run
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.guest_contents import GuestSecrets
-from kilonova.store.directory import finish_file
+from kilonova.store.data_directory import finish_file
 from kilonova.threads import FILES
 
 LABEL = "config-2"  # by which guests find it

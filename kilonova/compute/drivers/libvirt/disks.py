@@ -15,7 +15,7 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.image_bytes import ImageOrder
 from kilonova.services.image.inspection import QCOW2, RAW
-from kilonova.store.directory import finish_file
+from kilonova.store.data_directory import finish_file
 from kilonova.threads import FILES
 
 DISK, HALF, BASE = "disk.qcow2", "disk.half", "base.raw"

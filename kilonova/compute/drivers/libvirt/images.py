@@ -17,7 +17,7 @@ from kilonova.compute.drivers.libvirt.programs import LONG_SECONDS, run
 from kilonova.domain.errors import Failed, Refused
 from kilonova.domain.image_bytes import ImageOrder
 from kilonova.services.image.inspection import QCOW2, RAW, inspect
-from kilonova.store.directory import finish_file
+from kilonova.store.data_directory import finish_file
 from kilonova.threads import COPIES, FILES
 
 logger = logging.getLogger(__name__)

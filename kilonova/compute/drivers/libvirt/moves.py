@@ -30,7 +30,7 @@ from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.image_bytes import DiskRoute, ImageOrder
 from kilonova.services.image.inspection import QCOW2
-from kilonova.store.directory import finish_file
+from kilonova.store.data_directory import finish_file
 from kilonova.threads import COPIES, FILES
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from kilonova.compute.drivers.libvirt.disks import DISK, LAYER, Disks
 from kilonova.compute.drivers.libvirt.images import Bases
 from kilonova.domain.driver import INSTEAD
 from kilonova.domain.errors import Failed
-from kilonova.store.directory import finish_file
+from kilonova.store.data_directory import finish_file
 
 RESERVED = "reserved.json"
 Bytes = Annotated[int, msgspec.Meta(ge=0)]  # a host that shares the storage cannot promise others more than there is

@@ -22,7 +22,7 @@ from kilonova.compute.drivers.libvirt.programs import run
 from kilonova.domain.errors import Failed
 from kilonova.domain.image_bytes import DiskSnapshot
 from kilonova.services.image.inspection import QCOW2
-from kilonova.store.directory import finish_file
+from kilonova.store.data_directory import finish_file
 from kilonova.threads import COPIES, FILES
 
 PREFIX, WHOLE, HALF = "snapshot-", ".qcow2", ".half"

@@ -19,7 +19,7 @@ from kilonova.policy.enforcer import Policy
 from kilonova.runtime import Uuids
 from kilonova.services.image.service import Images
 from kilonova.services.image.uploads import CAPS
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 
 URL = "http://cloud:8774"
 OLD, NEW = "application/openstack-images-v2.0-json-patch", "application/openstack-images-v2.1-json-patch"

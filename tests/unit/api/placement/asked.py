@@ -19,7 +19,7 @@ from kilonova.policy.rules import DEFAULTS
 from kilonova.roles.placement import NOAUTH, PlacementService, PlacementStores, make_placement_app
 from kilonova.runtime import SystemClock, Uuids
 from kilonova.settings import Settings
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from kilonova.world import World
 
 URL = "http://placement"

@@ -14,7 +14,7 @@ from kilonova.domain.server import Flavor, flavor_document, to_json
 from kilonova.schema.tables import cell, control
 from kilonova.store import rows
 from kilonova.store.cell_store import Outage
-from kilonova.store.open import OpenStores, open_stores
+from kilonova.store.open_stores import OpenStores, open_stores
 from tests.support.neighbours import zeros
 from tests.unit.control import Clock
 

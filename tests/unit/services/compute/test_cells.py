@@ -13,7 +13,7 @@ from kilonova.domain.errors import Refused
 from kilonova.schema.tables.control import cells, host_mappings
 from kilonova.services.compute.cells import Cells, keep_cell
 from kilonova.store import rows
-from kilonova.store.open import OpenStores
+from kilonova.store.open_stores import OpenStores
 from kilonova.store.postgres import PostgresStore
 from kilonova.world import Tx
 from tests.support.locks import Locking

@@ -18,7 +18,7 @@ from kilonova.schema.tables.stores import known_stores, this_store
 from kilonova.services.compute.cells import Cell, Cells, keep_cell
 from kilonova.store import rows
 from kilonova.store.cell_store import Outage
-from kilonova.store.open import OpenStores, file_url, open_stores
+from kilonova.store.open_stores import OpenStores, file_url, open_stores
 from kilonova.world import Tx
 from tests.support.neighbours import zeros
 from tests.unit.control import Clock, Ids

@@ -19,7 +19,7 @@ from kilonova.services.identity.service import Identity, Issued
 from kilonova.services.identity.tokens import PROJECT, Scope
 from kilonova.services.identity.users import USER
 from kilonova.sim.lab.virtual_postgres import VirtualStore
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 from tests.support.neighbours import contents
 
 FIRST = FirstCloud(admin_password="of admin", demo_password="of demo")

@@ -13,7 +13,7 @@ from kilonova.runtime import SystemClock, Uuids
 from kilonova.services.image.image import Image
 from kilonova.services.image.service import Images
 from kilonova.sim.lab.faulty_store import FaultyStore
-from kilonova.store.open import open_store
+from kilonova.store.open_stores import open_store
 
 OWNER = "acme"
 ALICE = Caller(user=IdentityRef("alice", "alice"), project=IdentityRef(OWNER, OWNER), roles=("member", "reader"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilonova.domain.errors import StoreError
-from kilonova.store.directory import read_secret, write_secret
+from kilonova.store.data_directory import read_secret, write_secret
 
 
 def test_a_secret_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
