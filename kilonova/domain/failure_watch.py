@@ -54,9 +54,9 @@ class Disarmed(msgspec.Struct, frozen=True, kw_only=True):
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """The watch's knowledge of the whole cloud."""
 
-    hosts: int  # that count: neither fenced nor declared down
-    silent: int  # of these; and those that it fenced within storm_window and that have not come back
-    came_back: int = 0  # that it fenced within storm_window
+    hosts: int  # that count: neither drained, fenced nor declared down; plus those that it fenced and that are away
+    silent: int  # silent hosts among them, plus hosts that the watch fenced within storm_window and that are still away
+    came_back: int = 0  # hosts that it fenced within storm_window and that answered since
     blind: Sequence[str] = ()  # cells whose databases do not answer
     listened: float = 0.0  # seconds that this watcher itself has heard hosts without a gap; inf: no watcher runs
     disarmed: Disarmed | None = None

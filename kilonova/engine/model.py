@@ -84,7 +84,7 @@ class Step(Generic[F_contra, P_contra]):
     starts_guest: bool = False  # needs permission to run (law 3); may leave a guest running
     when_silent: str = WAIT  # when its host is silent (state down, not declared)
     when_declared: str = FAIL  # when its host was fenced or declared down
-    undo_starts_guest: bool = False  # so does the undo
+    undo_starts_guest: bool = False  # its undo needs permission to run, and may leave a guest running
     tries_elsewhere: bool = False  # when it fails, another host may do better
     undo_debt: bool = False  # an undo that cannot reach its host leaves the debt "remove this copy"
     with_guest: bool = False  # its order describes the guest, to do it and to undo it

@@ -21,9 +21,10 @@ async def refuse_unless_settled(tx: Tx, operation: AnyOperation, server: Server)
     """Raise `Refused` while a copy from before the restore is in quarantine, or while a host that may have one has not
     reported and is not declared down.
 
-    A stop starts nothing, but would not reach the copy in quarantine. A confirm removes the source's copy, which is the
-    only one if the move was reverted since the backup: the destination has to report first. A revert removes the
-    destination's copy, which is the only one if the move was confirmed since.
+    A stop starts nothing; it is refused only while a copy is in quarantine, which it would not reach. A confirm is
+    refused until the destination has reported: if the move was reverted since the backup, the source has the only copy,
+    and a confirm would remove it. A revert is refused until every host has reported: if the move was confirmed since,
+    the destination has the only copy, and a revert would remove it.
     """
     if operation.name in HARMLESS or (server.runner_copy or 0) > (server.turn_floor or 0):
         return

@@ -59,7 +59,8 @@ def _key(row: Row) -> tuple[str, int]:
 
 async def _set_aside(tx: Tx, host: str, report: CopyReport, gone: Row | None) -> Verdict | None:
     """Return the verdict on a copy from before the host was declared gone, whose server runs elsewhere or is deleted;
-    None for any other copy. Copies made or given up there since then are recorded, and judged as on every host."""
+    None for any other copy. A copy that the host got or gave up after that has a record or a debt, and gets the
+    ordinary verdict."""
     server = await rows.fetch(tx, cell.servers, id=report.server) if gone is not None else None
     if gone is None or server is None or report.copy > server["turn"]:
         return None

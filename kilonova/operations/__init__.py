@@ -1,4 +1,5 @@
-"""The operations, one per file. REGISTRY has one line per operation; agents and conductors find steps here by name."""
+"""The operations, one per file; reboot.py has two. REGISTRY has one line per operation; agents and conductors find
+steps here by name."""
 
 from __future__ import annotations
 

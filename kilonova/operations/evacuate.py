@@ -1,12 +1,14 @@
-"""Evacuate: a server's host is dead, so the server is started again elsewhere.
+"""Evacuate: a server's host is dead, so the server gets a new copy elsewhere; the guest is started there, unless the
+server ends `stopped`.
 
-(undo what the dead host was in the middle of; if that brings the server back to a host that is dead as well, that host
-is the source from then on) -> select -> claim the destination (the source's share stays, held for
-the evacuation) -> permission to run, with the proof (from here on it cannot be cancelled) -> ports and volumes go to
-the destination: the source's connections to the volumes are invalid -> rebuild_instance there (the disk is
-taken over on shared storage, else made again from the image) -> the source owes its copy
-A destination that fails is cleaned and another is tried; when none is left, permission goes back to the source, whose
-copy was never touched: it is adopted when the host returns. The source's share is freed when the source is clean.
+(undo the operation that was under way; if that brings the server back to a host that is dead as well, that host is the
+source from then on) -> rebuild_server (choose the destination) -> claim the destination (the source's share stays, held
+for the evacuation) -> grant_runner, with the proof (from here on it cannot be cancelled) -> ports and volumes go to the
+destination: the source's connections to the volumes are invalid -> rebuild_instance there (the disk is taken over on
+shared storage, else made again from the image) -> settle_source (it owes the removal of its copy)
+A destination that fails is cleaned, permission goes back to the source, and another destination is tried. When none is
+left, the source's copy, which was never touched, is adopted when its host returns. The source's share is freed when the
+source is clean.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ async def note_former(ctx: Context[EvacuateFacts, MoveParams]) -> None:
 def require_dead(state: HostState, server: str, down: Sequence[str], accepts_unfenced: bool | None) -> None:
     """Raise `Failed` unless the server may be evacuated from this host, which it was brought back to."""
     text = f"server {server}: it is back on {state.name}, where it was before; {state.sentence}"
-    # A request that was made while this host was down, too, is a statement about both hosts of the server.
+    # If this host was down as well when the evacuation was requested, the request covers both hosts of the server.
     is_proven = state.proven_by != SILENCE or state.name in down
     if state.status != "down" or not is_proven:
         raise Failed("former_host_down", f"{text}; evacuate it from there", final=True)

@@ -1,5 +1,5 @@
-"""Actions, events and faults of a server in cell0: written when it is buried, or brought there from the cell where it
-was to be built, and taken along when it gets out."""
+"""Actions, events and faults of a server in cell0. Written when the server moves to cell0; actions and events are
+copied to its cell when it leaves cell0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Steps that start, stop and reboot share: on the copy that has permission to run, on its host."""
+"""Steps that switch a guest on or off, for start, stop, reboot, restore, soft_delete and follow_power: on the copy that
+has permission to run, on its host. `its_copy` is also the check of other operations on that copy."""
 
 from __future__ import annotations
 
