@@ -149,7 +149,7 @@ hosts = Table(
     Column("fenced", Text),  # proof, JSON
     Column("draining", Integer, nullable=False),
     Column("returning", Integer, nullable=False, quote=True),  # reserved in SQLite, which SQLAlchemy does not know
-    Column("epoch", BigInteger, nullable=False),  # raised when it is declared down
+    Column("epoch", BigInteger, nullable=False),  # raised when a decision about it is made without asking it
     Column("registration", BigInteger),  # the number of the newest; an older one changes nothing
     Column("address", Text),
     Column("storage", Text),  # hosts with the same non-empty value share storage
