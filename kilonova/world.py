@@ -6,7 +6,6 @@ Production, tests and the simulator pass different worlds to the same code. Noth
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +27,11 @@ from kilonova.domain.image_bytes import ImageContent, UploadOrder
 from kilonova.domain.json import JsonObject
 from kilonova.domain.network import Vif, WantedPort
 from kilonova.domain.volume import Attached, BootSource, SnapshotState, VolumeConnection, VolumeState
+from kilonova.free_space import free_bytes
 from kilonova.settings import DEFAULTS, Settings
 
 T = TypeVar("T")
+Handler = Callable[[bytes], Awaitable[bytes]]
 
 
 class Clock(Protocol):
@@ -47,9 +48,6 @@ class Clock(Protocol):
 
 class Ids(Protocol):
     def uuid(self) -> str: ...
-
-
-Handler = Callable[[bytes], Awaitable[bytes]]
 
 
 class Bus(Protocol):
@@ -371,14 +369,6 @@ class HostFence(Protocol):
     """The fence of a host: it returns the proof that the host is stopped, or raises `Failed`."""
 
     async def fence(self, host: str) -> str: ...
-
-
-def free_bytes(folder: Path) -> int:
-    """Bytes left on the disk that a folder is on, or will be on once it is made."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    usage = os.statvfs(folder)
-    return usage.f_bavail * usage.f_frsize
 
 
 @dataclass

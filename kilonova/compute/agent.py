@@ -350,8 +350,7 @@ class Agent:
     async def _finish(
         self, order: StepOrder, result: JsonObject | None, error: JsonObject | None, *, goes_on: bool = False
     ) -> StepOrder | None:
-        """Report until a conductor answers; return the next step. After a refusal, send a heartbeat at once: its answer
-        may be to register again (law 7)."""
+        """Report until a conductor answers; return the next step. After a refusal, beat: register again? (law 7)"""
         while True:
             message = Finish(
                 host=self.host,
@@ -381,8 +380,6 @@ class Agent:
         if why != self._refusal:
             logger.debug("host %s: the result of %s came too late: %s", self.host, order.name, why)
         self._refusal = why
-
-    # -- helpers ------------------------------------------------------------------------------------------------
 
     async def _ask(self, subject: str, message: Any, kind: type[T]) -> T:
         answer = await self.world.bus.call(subject, msgspec.json.encode(message), timeout=self._interval / 2)

@@ -67,8 +67,7 @@ class OpenStores:
         addresses: Mapping[str, str] | None = None,
         roll: Roll | None = None,
     ) -> None:
-        """`open_cell` takes a name and a sealed address. Without it, cells added later are not found. `addresses`: the
-        cells of the configuration, by name."""
+        """`open_cell` takes a name and a sealed address; without it, cells added later are not found."""
         self.control: Store = control
         self.placement: Store = placement
         self.roll = roll or Roll()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kilonova.domain.errors import Refused
+from kilonova.free_space import free_bytes
 from kilonova.threads import FILES
-from kilonova.world import free_bytes
 
 logger = logging.getLogger(__name__)
 MEBIBYTE = 1024**2

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from kilonova.compute.drivers.libvirt.images import BASES, PART, PRIVATE, ImageSize, LocalImage, checked
 from kilonova.domain.errors import Failed, NoAnswer
 from kilonova.domain.image_bytes import ImageContent, ImageOrder
+from kilonova.free_space import free_bytes
 from kilonova.services.image.inspection import QCOW2, RAW
 from kilonova.threads import COPIES, FILES
-from kilonova.world import free_bytes
 
 PATIENCE = 60.0  # seconds without a byte; then the step fails, and the received bytes stay for the next try
 PAUSE = 1.0

@@ -22,8 +22,8 @@ from kilonova.domain.driver import BESIDE, INSTEAD
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest import GuestSpec
 from kilonova.domain.image_bytes import ImageOrder
+from kilonova.free_space import free_bytes
 from kilonova.threads import FILES
-from kilonova.world import free_bytes
 
 logger = logging.getLogger(__name__)
 
