@@ -106,6 +106,32 @@ def test_a_group_is_kept_among_them(run: Run) -> None:
     run(story)
 
 
+@pytest.mark.parametrize(("most", "expected"), [(1, "abc"), (2, "aabbc"), (3, "aaabbbccc")])
+def test_members_that_come_together_count_each(run: Run, most: int, expected: str) -> None:
+    """Also where more than one of them may be on a host."""
+
+    async def story(books: Books) -> None:
+        await books.hosts("a", "b", "c")
+        rule = GroupRule("g", "anti-affinity", max_per_host=most)
+        servers = [f"s{number}" for number in range(len(expected))]
+        found = await claim(books, *(member(server, "a", "b", "c") for server in servers), group=rule)
+        assert "".join(places(found)[server] for server in servers) == expected
+        more = await claim(books, *(member(f"t{n}", "a", "b", "c") for n in range(3 * most)), group=rule)
+        assert places(more) == {}, "the hosts have no seat for so many"
+
+    run(story)
+
+
+def test_soft_groups_and_affinity_count_members_that_come_together(run: Run) -> None:
+    async def story(books: Books) -> None:
+        await books.hosts("a", "b")
+        servers = [member(f"s{number}", *("ab" if number else "b")) for number in range(4)]
+        together = await claim(books, *servers, group=GroupRule("t", "affinity"))
+        assert set(places(together).values()) == {"b"} and len(places(together)) == 4
+
+    run(story)
+
+
 def test_batches_at_once_are_whole_or_not_at_all(run: Run) -> None:
     async def story(books: Books) -> None:
         await books.host("a", vcpu=5)

@@ -84,7 +84,7 @@ class Losing:
         """The tests that use it: the likely ones first (or those named like its file), then one of each module, the
         quickest, then the next of each: the many cases of one test notice the same."""
         stem = Path(condition.where.partition(":")[0]).stem
-        likely = condition.likely or f"/test_{stem}."
+        likely = condition.likely or f"/test_{stem}"
         names = [name for name in self.record.users(condition.used_by) if name in self.items]
         names = sorted((name for name in names if name in self.record.seconds), key=self.record.seconds.__getitem__)
         turns: Counter[str] = Counter()

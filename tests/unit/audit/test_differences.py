@@ -115,6 +115,14 @@ COPIES: dict[str, tuple[Callable[[], Cloud], set[str]]] = {
         changed(there=[copy(0)]),
         {f"unpermitted_guest s host2: {OLD} runs; host1 has the permission to run it"},
     ),
+    "older one runs on the same host": (
+        changed(here=[copy(), copy(0)], records={"copies": {("s", 0, "host1"): "leaving"}}),
+        {"unpermitted_guest s host1: copy 0 of server s on host1 runs; host1 has the permission to run it"},
+    ),
+    "older one on the same host, off": (
+        changed(here=[copy(), copy(0, "off")], records={"copies": {("s", 0, "host1"): "leaving"}}),
+        set(),
+    ),
     "nobody may run it": (
         changed(server={"runner_host": None, "runner_copy": None}, attachment={"host": None}),
         {f"unpermitted_guest s host1: {COPY} runs; no host has the permission to run it"},

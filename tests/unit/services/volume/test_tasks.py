@@ -164,6 +164,28 @@ def test_what_an_administrator_said_meanwhile_stays(control: Control, tmp_path: 
     run(control, tmp_path, story)
 
 
+IN_USE_MEANWHILE = ("extend", "upload", "reimage")  # work on a volume that a server may have
+
+
+@pytest.mark.parametrize("ends", ["done", "fails", "is given up"])
+@pytest.mark.parametrize("work", IN_USE_MEANWHILE)
+def test_a_volume_that_was_detached_meanwhile_is_available(
+    control: Control, tmp_path: Path, work: str, ends: str
+) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.image(None if work == "upload" else b"new")
+        record = await bench.volume(work, previous_status="in-use")
+        await bench.change(volumes, previous_status="available")  # as detaching does it
+        if ends == "fails":
+            bench.disk.fails = FULL
+        await (bench.tasks.fail(record, "it took too long") if ends == "is given up" else bench.tasks.do(record))
+        failed_to_grow = work == "extend" and ends != "done"
+        expected = "error_extending" if failed_to_grow else "available"
+        assert (await check_ended(bench, work)).status == expected
+
+    run(control, tmp_path, story)
+
+
 @pytest.mark.parametrize(("before", "after"), [("in-use", "in-use"), ("", "available")])
 def test_a_volume_grows(control: Control, tmp_path: Path, before: str, after: str) -> None:
     async def story(bench: Bench) -> None:
