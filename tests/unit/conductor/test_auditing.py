@@ -19,6 +19,8 @@ from kilonova.engine.core import Engine
 from kilonova.schema.tables.control import audits
 from kilonova.schema.tables.journal import idempotency_keys
 from kilonova.schema.tables.placement import ledger
+from kilonova.settings import Settings
+from kilonova.settings.sections import AuditOptions, RetentionOptions
 from kilonova.store import rows
 from kilonova.store.expiry import DAY, KEY_DAYS
 from kilonova.world import Store
@@ -95,6 +97,21 @@ def test_what_is_over_is_forgotten(small_cloud: SmallCloud) -> None:
         assert await left_of(engine.world.db.placement, ledger, "id") == [2]
         for journal in engine.world.db.journals():
             assert await left_of(journal, idempotency_keys, "key") == ["new"], journal.name
+
+    small_cloud.run(story)
+
+
+@pytest.mark.parametrize("retention", [0.0, 1.0, 300.0])
+def test_the_ledger_is_kept_for_its_own_days_whatever_the_retention_of_operations_is(
+    small_cloud: SmallCloud, retention: float
+) -> None:
+    small_cloud.settings = Settings(audit=AuditOptions(ledger_days=30.0), retention=RetentionOptions(days=retention))
+
+    async def story() -> None:
+        engine = small_cloud.engine()
+        await put_old_and_new(engine, small_cloud.clock.now())
+        await audit_all(engine)
+        assert await left_of(engine.world.db.placement, ledger, "id") == [2]
 
     small_cloud.run(story)
 
