@@ -17,10 +17,10 @@ from kilonova.engine.journal import Op, op_from
 from kilonova.operations import REGISTRY
 from kilonova.schema.tables.cell import servers
 from kilonova.schema.tables.journal import operations, steps
-from kilonova.settings import Settings
 from kilonova.store import rows
 from kilonova.store.open_stores import open_store
 from kilonova.world import Tx
+from tests.support.distinct import distinct_settings
 from tests.support.neighbours import put_neighbours, zeros
 
 NOW = 10_000.0
@@ -108,7 +108,7 @@ def engine_of(tx: Tx) -> Any:
     db = SimpleNamespace(control=store_of(tx, "control"), cell=lambda name: store_of(tx, name), cells=lambda: ["cell1"])
     return SimpleNamespace(
         world=SimpleNamespace(clock=StandingClock(), db=db),
-        settings=Settings(),
+        settings=distinct_settings(),
         worker="me",
         write=lambda _, body: body(tx),
         operation=REGISTRY.__getitem__,

@@ -12,10 +12,10 @@ import pytest
 
 from kilonova.conductor.observer import FORGOTTEN_AFTER, Observer
 from kilonova.schema.tables.cell import hosts, observers
-from kilonova.settings import Settings
 from kilonova.store import rows
 from kilonova.store.open_stores import open_store
 from kilonova.world import Store, Tx
+from tests.support.distinct import distinct_settings
 from tests.support.neighbours import Watched, put_neighbours, zeros
 
 NOW = 10_000.0
@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Run:
         async def whole() -> None:
             store = await open_store("cell1", f"sqlite:///{tmp_path}/cell1.db", clock=StandingClock())
             world = SimpleNamespace(clock=StandingClock())
-            engine: Any = SimpleNamespace(world=world, settings=Settings(), worker="me", flush_seconds=1.0)
+            engine: Any = SimpleNamespace(world=world, settings=distinct_settings(), worker="me", flush_seconds=1.0)
             try:
                 await story(Observer(engine, store), store)
             finally:

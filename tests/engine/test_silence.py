@@ -18,9 +18,9 @@ from kilonova.operations import REGISTRY
 from kilonova.operations.facts import HERE
 from kilonova.schema.tables.cell import hosts
 from kilonova.schema.tables.journal import operations, steps
-from kilonova.settings import Settings
 from kilonova.store import rows
 from tests.engine.rows_of_one import NOW, OPERATION, STEP, engine_of, play, store_of
+from tests.support.distinct import distinct_settings
 from tests.support.neighbours import Watched, zeros
 
 STEPS = [
@@ -108,7 +108,7 @@ def a_step(**values):
     return Step("copy", nothing, HERE, **values)
 
 
-ENGINE = SimpleNamespace(settings=Settings(), flush_seconds=1.0)
+ENGINE = SimpleNamespace(settings=distinct_settings(), flush_seconds=1.0)
 
 
 class Look:

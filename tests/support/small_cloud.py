@@ -28,6 +28,7 @@ from kilonova.store.open_stores import OpenStores
 from kilonova.store.roll import Roll
 from kilonova.store.sqlite import SqliteStore
 from kilonova.world import Tx, World
+from tests.support.distinct import distinct_settings
 from tests.support.neighbours import zeros
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ T = TypeVar("T")
 class SmallCloud:
     def __init__(self, directory: Path, settings: Settings | None = None) -> None:
         self.directory = directory
-        self.settings = settings or Settings()
+        self.settings = settings or distinct_settings()
         self.loop = SimLoop()
         self.clock = SimClock(self.loop)
         self.hub = MemoryHub()

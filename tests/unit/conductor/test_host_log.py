@@ -10,7 +10,7 @@ import pytest
 from kilonova.conductor.host_log import HostLog
 from kilonova.domain.errors import Unreachable
 from kilonova.domain.host import HostState
-from kilonova.settings import Settings
+from tests.support.distinct import distinct_settings
 
 
 class Cell:
@@ -38,7 +38,7 @@ def looked(cell: Cell) -> list[float]:
 
     stores = SimpleNamespace(cells=lambda: ["cell1"], cell=lambda name: cell)
     world = SimpleNamespace(db=stores, clock=SimpleNamespace(sleep=sleep))
-    engine: Any = SimpleNamespace(world=world, settings=Settings())
+    engine: Any = SimpleNamespace(world=world, settings=distinct_settings())
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(HostLog(engine).keep_looking(5.0))
     return slept
