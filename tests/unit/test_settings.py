@@ -1,12 +1,15 @@
 """Options from a file and from the command line; tests/cli/test_bad_input.py has what the user sees of it."""
 
+from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kilonova.domain.errors import Refused
 from kilonova.quota.resources import default_limits
-from kilonova.settings import load
+from kilonova.settings import Settings, load
+from tests.support.distinct import distinct_settings
 
 
 def test_quotas_are_novas_unless_set_otherwise() -> None:
@@ -80,3 +83,22 @@ def test_an_address_that_cannot_be_one_is_refused_at_the_start(option: str, plac
     scheme = "ws" if option.startswith("serial") else "http"
     with pytest.raises(Refused, match=r"base_url|host_url"):
         load(None, None, [f"{option}={scheme}://{place}"])
+
+
+def durations(settings: Settings) -> dict[str, float]:
+    options = {
+        f"{section.name}.{option.name}": getattr(getattr(settings, section.name), option.name)
+        for section in msgspec.structs.fields(Settings)
+        for option in msgspec.structs.fields(type(getattr(settings, section.name)))
+    }
+    return {name: value for name, value in options.items() if isinstance(value, float) and value > 1.0}
+
+
+def test_small_clouds_tell_all_durations_apart() -> None:
+    assert [value for value, times in Counter(durations(distinct_settings()).values()).items() if times > 1] == []
+
+
+def test_durations_of_small_clouds_are_nearly_the_defaults() -> None:
+    usual, distinct = durations(Settings()), durations(distinct_settings())
+    assert usual.keys() == distinct.keys()
+    assert all(usual[name] <= distinct[name] <= usual[name] * 1.2 for name in usual)
