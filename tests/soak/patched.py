@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from tests.soak.conditions import ROOT, CannotBeLost, Condition, Lines, put_code
@@ -37,7 +38,7 @@ def _put(path: Path, name: str, after: str) -> None:
 
 
 def _changed_line(before: str, after: str) -> int:
-    pairs = zip(before.splitlines(), after.splitlines(), strict=False)
+    pairs = zip_longest(before.splitlines(), after.splitlines())  # the last line may be left out
     return next(number for number, (old, new) in enumerate(pairs, 1) if old != new)
 
 
