@@ -108,6 +108,24 @@ def test_less_than_before_must_fit_the_units_too(run: Run) -> None:
     run(story)
 
 
+@pytest.mark.parametrize("units", [{"step_size": 4}, {"min_unit": 4}, {"max_unit": 8}])
+def test_what_is_given_up_need_not_fit_the_units(run: Run, units: dict[str, int]) -> None:
+    """An operator changed the units after the consumer got its amount."""
+
+    async def story(books: Books) -> None:
+        await books.host("a", vcpu=100)
+        before = 10 if "max_unit" in units else 3
+        await write(books, wish("s1", "a", VCPU=before), wish("s2", "a", VCPU=before))
+        await offers.replace(books.store, provider_of("a"), None, {"VCPU": offers.offer({"total": 100, **units})})
+        with pytest.raises(Refused):
+            await write(books, wish("s1", "a", VCPU=11 if "max_unit" in units else 2))
+        fits = 8 if "max_unit" not in units else 7
+        await write(books, wish("s1", "a", VCPU=fits))
+        await write(books, wish("s1", "a", VCPU=4), wish("s2", "a", VCPU=fits))
+
+    run(story)
+
+
 def test_claims_and_inventories_at_once(run: Run) -> None:
     async def story(books: Books) -> None:
         await books.host("a", vcpu=4)

@@ -86,6 +86,28 @@ def test_after_a_port_was_plugged_the_document_is_applied_again():
     play(story)
 
 
+@pytest.mark.parametrize("while_it", ["asks", "applies"])
+def test_a_port_that_is_plugged_meanwhile_is_compared_at_the_next_look(while_it):
+    """The order may know older rules than the document that was asked for before it."""
+
+    async def story(it):
+        answer, update = it.conductor.answer, it.network.update
+
+        async def plugged(verb, *given):
+            it.network.moment = 5
+            return await verb(*given)
+
+        if while_it == "asks":
+            await it.bus.serve("conductor.network", lambda body: plugged(answer, body))
+        else:
+            it.network.update = lambda *given: plugged(update, *given)
+        assert await it.follower.look()
+        assert await it.follower.look() and await it.follower.look()
+        assert [asked_at for _, asked_at in it.network.applied] == [0, 5]
+
+    play(story)
+
+
 def test_a_host_that_is_not_registered_does_not_ask():
     async def story(it):
         assert not await it.follower.look()

@@ -57,6 +57,36 @@ def test_without_an_expectation_nothing_is_taken(there: There, text: bytes | Non
     assert there.files() == {}
 
 
+LIMITS = {"disk": 10, "ephemeral0": 20, "ephemeral12": 30, "base": 40}
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("disk.qcow2", 10),
+        ("disk.0.layer", 10),
+        ("disk.17.layer", 10),
+        ("ephemeral0.qcow2", 20),
+        ("ephemeral0.3.layer", 20),
+        ("ephemeral12.0.layer", 30),
+        ("base.raw", 40),
+    ],
+)
+def test_each_file_of_a_disk_may_be_as_large_as_the_disk(there: There, name: str, most: int) -> None:
+    """A disk with layers is several files."""
+    there.expect(most=LIMITS)
+    assert there.ask("GET", name=name, query=f"size={most}")[0] == 200
+    status, answer = there.ask("GET", name=name, query=f"size={most + 1}")
+    assert status >= 400 and f"at most {most}" in str(answer)
+
+
+@pytest.mark.parametrize("name", ["ephemeral1.qcow2", "disk.qcow3", "disk.layer", "disk.x.layer", "base.qcow2", "swap"])
+def test_no_other_file_is_taken(there: There, name: str) -> None:
+    there.expect(most=LIMITS)
+    status, answer = there.ask("PUT", [frame(0)], name=name, query="size=5")
+    assert status >= 400 and "not expected" in str(answer) and there.files() == {}
+
+
 # -- pieces ----------------------------------------------------------------------------------------------------------
 
 
