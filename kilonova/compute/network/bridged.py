@@ -1,6 +1,6 @@
 """The network of a host where the agent is root: a tap for each port on the bridge of its network.
 
-The wanted state is computed from the plugged ports and the conductor's document (layout.py, filters.py); `_converge`
+The wanted state is computed from the plugged ports and the conductor's document (layout.py, filters.py); `_compare`
 compares it with the present one and changes the difference, so that a restart or a second call changes nothing.
 """
 
@@ -21,7 +21,7 @@ from kilonova.compute.network.links import changes, flood_entries, inside, prese
 from kilonova.compute.network.names import TAP, link, namespaces_of, service_namespace
 from kilonova.compute.network.plugged import PluggedPorts, plug
 from kilonova.compute.network.port_rules import PortRules, RulesRefused
-from kilonova.compute.network.programs import Programs
+from kilonova.compute.network.programs import HANGS, Programs
 from kilonova.compute.network.services import NetworkServices
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest_ports import GuestPort
@@ -142,6 +142,21 @@ class BridgedNetwork:
         ]
 
     async def _converge(self) -> dict[str, Failed]:
+        """Compare the host with what it should be, and change it; again if a program hung. That one was ended, and what
+        it had done by then is seen: a build on the only host left does not fail for a lost answer of the kernel."""
+        try:
+            failed = await self._compare()
+            hung = next((why for why in failed.values() if why.code == HANGS), None)
+            if hung is None:
+                return failed
+        except Failed as why:
+            if why.code != HANGS:
+                raise
+            hung = why
+        logger.warning("network of the host: %s; trying again", hung.message)
+        return await self._compare()
+
+    async def _compare(self) -> dict[str, Failed]:
         """Return the failures by the name of the namespace: a router or network of one project does
         not prevent those of others."""
         links = present(await self._programs.shown("ip", "-j", "-d", "link", "show"))

@@ -15,6 +15,7 @@ from kilonova.compute.network.links import Shown
 from kilonova.domain.errors import Failed
 
 SECONDS = 30.0
+HANGS = "program_hangs"  # the code of `Failed` where a program was ended because it did not end
 PROGRAM_FAILED = "network_program_failed"  # the code of `Failed` where a program ended with an error
 SYSTEM = "/usr/sbin:/sbin"  # an ordinary user's PATH lacks them
 NEEDED = ("ip", "bridge", "nft", "sysctl")
@@ -63,7 +64,7 @@ class Programs:
             async with asyncio.timeout(SECONDS):
                 out, err = await process.communicate()
         except TimeoutError:
-            raise Failed("program_hangs", f"{' '.join(command[:3])}: no end after {SECONDS:.0f} s") from None
+            raise Failed(HANGS, f"{' '.join(command[:3])}: no end after {SECONDS:.0f} s") from None
         finally:
             if process.returncode is None:
                 process.kill()

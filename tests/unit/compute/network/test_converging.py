@@ -22,6 +22,7 @@ from kilonova.compute.network.names import (
     router_namespace,
     service_namespace,
 )
+from kilonova.compute.network.programs import HANGS
 from kilonova.domain.errors import Failed
 from kilonova.domain.guest_ports import GuestPort
 from kilonova.domain.host_network import FloatingAddress, HostPort, HostRouter, NetworkDocument, RouterLeg
@@ -357,6 +358,57 @@ def test_a_network_that_cannot_be_configured_is_served_to_nobody(tmp_path, caplo
         host.machine.batch = batch
         await host.told(ONE, ELSEWHERE)
         assert host.services.served == sorted([ONE.port_id, ELSEWHERE.port_id])
+
+    asyncio.run(story())
+
+
+def hanging(machine, verb, at, times):
+    """The machine's verb hangs at this word, so many times."""
+    usual, left = getattr(machine, verb), [times]
+
+    async def call(*words, **more):
+        if left[0] and any(at in str(word) for word in words):
+            left[0] -= 1
+            raise Failed(HANGS, f"ip {at}: no end after 30 s")
+        return await usual(*words, **more)
+
+    setattr(machine, verb, call)
+
+
+@pytest.mark.parametrize(
+    ("verb", "at"),
+    [("shown", "address"), ("shown", "-d"), ("batch", "-n"), ("batch", "link add"), ("run", "netns")],
+    ids=["looks into a namespace", "looks at links", "configures a namespace", "makes links", "makes a namespace"],
+)
+def test_a_program_that_hangs_is_tried_once_more(tmp_path, caplog, verb, at):
+    async def story():
+        host = await Host(tmp_path).start()
+        hanging(host.machine, verb, at, 1)
+        await host.network.ensure_plugged("server", 1, ONE)
+        assert host.services.served == [ONE.port_id] and up(ONE) in host.lines()
+        assert caplog.text.count("no end after 30 s; trying again") == 1
+        await host.network.ensure_unplugged("server", 1)
+        hanging(host.machine, verb, at, 2)
+        with pytest.raises(Failed, match="no end after 30 s") as why:
+            await host.network.ensure_plugged("server", 1, TWO)
+        assert why.value.code == HANGS
+
+    asyncio.run(story())
+
+
+def test_a_program_that_fails_is_not_tried_again(tmp_path, caplog):
+    async def story():
+        host = await Host(tmp_path).start()
+        tries = list[str]()
+
+        async def failing(*words):
+            tries.append(words[0])
+            raise Failed("network_program_failed", "no such device")
+
+        host.machine.shown = failing
+        with pytest.raises(Failed, match="no such device"):
+            await host.network.ensure_plugged("server", 1, ONE)
+        assert len(tries) == 1 and "trying again" not in caplog.text
 
     asyncio.run(story())
 
