@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 class CachedValue(Generic[T]):
-    """As `functools.cached_property`, without its lock: in Python 3.11 that takes longer than decoding a short
-    document, and a list of servers has thousands. The object needs a `__dict__`."""
+    """Works like `functools.cached_property`, but takes no lock. In Python 3.11 the lock costs more than decoding a
+    short document, and a list of servers decodes thousands. The object needs a `__dict__`."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
